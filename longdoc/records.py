@@ -1,0 +1,229 @@
+"""The nouns of longdoc as plain records. They know nothing of Ray, torch or Arrow.
+
+Offsets are half-open. `text_byte_*` count bytes of the document's text in UTF-8, `char_*` its code points,
+`token_*` its tokens without the special tokens that a model wants around a document. Nothing here reads a file.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+DocumentKind = Literal["book", "repository"]
+Int32s = npt.NDArray[np.int32]
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """The smallest piece with provenance. The text ranges of a document's segments tile its text, in order.
+
+    A segment without text (`text_byte_start == text_byte_stop`) that stands for source bytes carries a `reason`.
+    `unit` numbers the file, chapter or page a segment belongs to: a file's header, content and padding share one;
+    spans never cross a unit. `owner` of a unit, the segment its spans are named after, is its `is_content` segment.
+    """
+
+    segment_index: int
+    unit: int
+    kind: str
+    is_content: bool
+    path: bytes | None = None
+    title: str | None = None
+    encoding: str | None = None
+    encoding_source: str | None = None
+    reason: str | None = None
+    num_bytes_source: int = 0
+    source_sha256: str | None = None
+    blob_id: str | None = None
+    text_byte_start: int
+    text_byte_stop: int
+    char_start: int
+    char_stop: int
+    num_lines: int
+
+    @property
+    def display_path(self) -> str | None:
+        """The path for people: UTF-8 where it is, bytes that are not as \\xNN; control characters escaped."""
+        if self.path is None:
+            return None
+        text = self.path.decode("utf-8", errors="backslashreplace")
+        return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """One whole book or one whole repository: `text` in UTF-8 and the segments that tile it."""
+
+    kind: DocumentKind
+    source_uri: str
+    revision: str | None = None
+    commit_id: str | None = None
+    title: str | None = None
+    authors: tuple[str, ...] = ()
+    language: str | None = None
+    num_bytes_source: int
+    text: bytes = field(repr=False)
+    segments: tuple[Segment, ...] = field(repr=False)
+
+    def segment_text(self, segment: Segment) -> bytes:
+        """The UTF-8 text of one segment."""
+        return self.text[segment.text_byte_start : segment.text_byte_stop]
+
+    @property
+    def text_sha256(self) -> str:
+        """SHA-256 of the text in UTF-8, hexadecimal."""
+        return hashlib.sha256(self.text).hexdigest()
+
+    def check(self) -> None:
+        """Raise `AssertionError` unless the segments tile the text and account for every byte of the source."""
+        byte, char = 0, 0
+        for index, segment in enumerate(self.segments):
+            assert segment.segment_index == index, f"segment {index} is numbered {segment.segment_index}"
+            assert (segment.text_byte_start, segment.char_start) == (byte, char), f"segment {index} leaves a gap"
+            assert segment.text_byte_stop >= byte, f"segment {index} runs backwards"
+            byte, char = segment.text_byte_stop, segment.char_stop
+        assert byte == len(self.text), f"segments end at byte {byte} of {len(self.text)}"
+        accounted = sum(segment.num_bytes_source for segment in self.segments)
+        assert accounted == self.num_bytes_source, f"{accounted} of {self.num_bytes_source} source bytes accounted for"
+
+
+class DocumentRef(Protocol):
+    """A document that was found but not read. Picklable: it is read where there is room for it.
+
+    `doc_id` names the source without its version (canonical address + selection globs), `version` is the commit id or
+    the file's digest, `connector_version` changes whenever the same bytes would become another text.
+    """
+
+    @property
+    def doc_id(self) -> str: ...  # noqa: D102
+    @property
+    def version(self) -> str: ...  # noqa: D102
+    @property
+    def connector_version(self) -> str: ...  # noqa: D102
+    @property
+    def kind(self) -> DocumentKind: ...  # noqa: D102
+    @property
+    def source_uri(self) -> str: ...  # noqa: D102
+    @property
+    def num_bytes_source(self) -> int: ...  # noqa: D102
+
+    def read(self) -> Document:
+        """Read the whole document. Raises `DocumentError` where the document is at fault."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unreadable:
+    """A document that was found but cannot even be opened; it goes to quarantine without a doc_key."""
+
+    doc_id: str
+    kind: DocumentKind
+    source_uri: str
+    stage: str
+    reason: str
+    error: str
+
+
+class Source(Protocol):
+    """Where documents come from. Opening one raises `SourceError`; listing it reads no document."""
+
+    @property
+    def source_uri(self) -> str:
+        """The canonical address, credentials removed."""
+        ...
+
+    def documents(self) -> Iterator["DocumentRef | Unreadable"]:
+        """The documents in a stable order, each resolved to a version."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which part of a source is wanted. Globs are over repository paths, from the repository's root."""
+
+    kind: Literal["auto", "book", "repository"] = "auto"
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    revision: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenSequence:
+    """A document as token ids. Token t covers text bytes [byte_starts[t], byte_starts[t+1]).
+
+    token_ids: int32 [N]; byte_starts: int64 [N + 1], the last one is the length of the text;
+    segment_starts: int64 [S + 1], tokens before each segment, the last one is N.
+    `prefix_token_ids` and `suffix_token_ids` are what the model wants around a document (BOS, EOS); not counted in N.
+    """
+
+    token_ids: Int32s = field(repr=False)
+    byte_starts: Int64s = field(repr=False)
+    segment_starts: Int64s = field(repr=False)
+    prefix_token_ids: tuple[int, ...] = ()
+    suffix_token_ids: tuple[int, ...] = ()
+
+    @property
+    def num_tokens(self) -> int:
+        """N, the tokens of the text."""
+        return int(self.token_ids.shape[0])
+
+    @property
+    def num_model_tokens(self) -> int:
+        """What the model sees: the text's tokens and the special ones around them."""
+        return len(self.prefix_token_ids) + self.num_tokens + len(self.suffix_token_ids)
+
+    @property
+    def tokens_sha256(self) -> str:
+        """SHA-256 of the text's token ids as little-endian int32, hexadecimal."""
+        return hashlib.sha256(np.ascontiguousarray(self.token_ids, dtype="<i4").tobytes()).hexdigest()
+
+    def segment_of_token(self, token: int) -> int:
+        """The index of the segment that holds a token."""
+        return int(np.searchsorted(self.segment_starts, token, side="right")) - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """A stretch of tokens that gets one embedding and one set of scores. Spans tile the document."""
+
+    span_index: int
+    segment_index: int
+    token_start: int
+    token_stop: int
+    text_byte_start: int
+    text_byte_stop: int
+    line_start: int
+    line_stop: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One finished Parquet file of one attempt. `path` is relative to the output, below its table."""
+
+    table: str
+    path: str
+    num_rows: int
+    num_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """What a rank hands back: facts and file names, never a tensor of the document."""
+
+    rank: int
+    parts: tuple[Part, ...]
+    facts: dict[str, Any]
+
+
+def fingerprint(fields: Iterable[tuple[str, str]]) -> str:
+    """SHA-256 over named fields, hexadecimal. Lengths are hashed too, so that no two lists of fields collide."""
+    digest = hashlib.sha256()
+    for name, value in fields:
+        for part in (name, value):
+            raw = part.encode("utf-8", errors="surrogatepass")
+            digest.update(len(raw).to_bytes(8, "little") + raw)
+    return digest.hexdigest()
