@@ -1,0 +1,138 @@
+"""Every option of a run and its default, once. The command line and job files only override.
+
+Owns the names, the choices, reading a TOML job file, and the configuration's part of a document's identity.
+Refuses an option it does not know, by name.
+"""
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from longdoc.errors import StartError
+from longdoc.records import fingerprint
+
+DEVICES = ("auto", "cpu", "cuda")
+KERNELS = ("auto", "torch", "flash-attn", "reference")
+DTYPES = ("auto", "float32", "bfloat16", "float64")
+LAYOUTS = ("zigzag", "contiguous")
+OUTPUTS = ("embeddings", "logprobs")
+POOLINGS = ("auto", "mean", "last")
+CONTEXT_EXTENSIONS = ("auto", "none", "yarn", "theta", "error")
+
+#: Where CPU ranks start: a ring of two halves the memory of each and needs no tuning on a laptop.
+CPU_RING_SIZE = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunConfig:
+    """One run's options. `ring_size` None means the device's default; `kernel`, `dtype` and `pooling` may be auto."""
+
+    output: str
+    model: str = "smollm2-135m-instruct"
+    device: str = "auto"
+    kernel: str = "auto"
+    dtype: str = "auto"
+    ring_size: int | None = None
+    layout: str = "zigzag"
+    outputs: tuple[str, ...] = OUTPUTS
+    pooling: str = "auto"
+    span_tokens: int = 256
+    context_extension: str = "auto"
+    text: bool = True
+    retry_quarantine: bool = False
+
+    def __post_init__(self) -> None:
+        _check_choice("--device", self.device, DEVICES)
+        _check_choice("--kernel", self.kernel, KERNELS)
+        _check_choice("--dtype", self.dtype, DTYPES)
+        _check_choice("--layout", self.layout, LAYOUTS)
+        _check_choice("--pooling", self.pooling, POOLINGS)
+        _check_choice("--context-extension", self.context_extension, CONTEXT_EXTENSIONS)
+        for output in self.outputs:
+            _check_choice("--outputs", output, OUTPUTS)
+        if not self.outputs:
+            raise StartError(f"--outputs is empty; name at least one of {', '.join(OUTPUTS)}.")
+        for name, value in (("--span-tokens", self.span_tokens), ("--ring-size", self.ring_size)):
+            if value is not None and value < 1:
+                raise StartError(f"{name} is {value}; it counts from 1.")
+        if self.device == "cuda":
+            raise StartError("--device cuda: CUDA rings are not in this version; use --device cpu.")
+        if self.kernel == "flash-attn":
+            raise StartError("--kernel flash-attn needs a CUDA ring, which is not in this version; use --kernel torch.")
+
+    @property
+    def resolved_device(self) -> str:
+        """The device behind `auto`. Only CPU rings exist in this version."""
+        return "cpu"
+
+    @property
+    def resolved_dtype(self) -> str:
+        """float32 on a CPU, where bf16 would only speed up the linear layers."""
+        return "float32" if self.dtype == "auto" else self.dtype
+
+    @property
+    def resolved_pooling(self) -> str:
+        """The mean for plain causal models: their last token alone is a poor embedding of a span."""
+        return "mean" if self.pooling == "auto" else self.pooling
+
+    @property
+    def resolved_ring_size(self) -> int:
+        """The ring size behind `auto`."""
+        return CPU_RING_SIZE if self.ring_size is None else self.ring_size
+
+    def fingerprint(self, *, model_digest: str, tokenizer_sha256: str) -> str:
+        """What the answer depends on, hashed: never a rank, a ring size, a layout or a kernel."""
+        return fingerprint(
+            [
+                ("model", model_digest),
+                ("tokenizer", tokenizer_sha256),
+                ("dtype", self.resolved_dtype),
+                ("context_extension", self.context_extension),
+                ("outputs", ",".join(sorted(self.outputs))),
+                ("pooling", self.resolved_pooling),
+                ("span_tokens", str(self.span_tokens)),
+                ("text", str(self.text)),
+            ]
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """The options as plain values, for the runs table."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+def document_key(*, doc_id: str, version: str, connector_version: str, configuration: str) -> str:
+    """The identity of one document's result, known without reading the document: 64 hexadecimal digits."""
+    return fingerprint(
+        [
+            ("doc_id", doc_id),
+            ("version", version),
+            ("connector_version", connector_version),
+            ("configuration", configuration),
+        ]
+    )
+
+
+def read_job_file(path: Path, *, known: frozenset[str]) -> Mapping[str, Any]:
+    """A TOML job file as option values. Names are those of the command line, `-` or `_` alike."""
+    try:
+        with path.open("rb") as file:
+            job = tomllib.load(file)
+    except FileNotFoundError:
+        raise StartError(f"--config {path}: no such file.") from None
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise StartError(f"--config {path}: cannot be read as TOML: {error}.") from None
+    options = {name.replace("-", "_"): value for name, value in job.items()}
+    for name in options:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f" Did you mean {near[0].replace('_', '-')}?" if near else ""
+            raise StartError(f"--config {path}: unknown option {name.replace('_', '-')}.{hint}")
+    return options
+
+
+def _check_choice(option: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise StartError(f"{option} {value}: not one of {', '.join(choices)}.")

@@ -1,0 +1,80 @@
+"""Which pieces of a document (spans, segments, the document itself) a rank sums, shares and writes.
+
+A partition cuts the N text tokens into consecutive pieces. A piece's embedding is pooled from the hidden states of
+its own tokens; its scores come from the places *before* its tokens, which predict them. So piece [a, b) draws on the
+model positions a - 1 … b - 1 (shifted by the document's prefix), and it is shared exactly when a border between two
+ranks lies among them. Every border lies in one piece: a ring of P ranks shares at most 2P - 1 pieces of a partition.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from longdoc.records import Int64s
+from longdoc.ring.layout import Layout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankPieces:
+    """One rank's view of a partition.
+
+    touched: int64 [K], ascending indices of the pieces this rank draws on or writes.
+    token_piece, row_piece: int64, for each text token and each scored row of the rank, an index into `touched`.
+    closing: int64, indices into the rank's text tokens of those that are the last of their piece.
+    owned: int64, the indices into `touched` of the pieces this rank writes.
+    shared: int64 [S], indices into `touched` of shared pieces; `shared_slot` their places in the common sum,
+    which has `num_shared` places on every rank.
+    """
+
+    touched: Int64s
+    token_piece: Int64s
+    row_piece: Int64s
+    closing: Int64s
+    owned: Int64s
+    shared: Int64s
+    shared_slot: Int64s
+    num_shared: int
+
+
+def pieces_of_rank(
+    starts: Int64s, layout: Layout, rank: int, *, num_prefix: int, tokens: Int64s, rows: Int64s
+) -> RankPieces:
+    """Plan one rank's share of a partition.
+
+    starts: int64 [M + 1], tokens before each piece, the last one is N; pieces without tokens are allowed.
+    tokens, rows: int64, the text positions whose hidden states, and whose scores, this rank computes; ascending.
+    """
+    owner = piece_owners(starts, layout, num_prefix=num_prefix)
+    token_piece = np.searchsorted(starts, tokens, side="right") - 1
+    row_piece = np.searchsorted(starts, rows, side="right") - 1
+    owned = np.flatnonzero(owner == rank)
+    touched = np.unique(np.concatenate([token_piece, row_piece, owned]))
+    shared = shared_pieces(starts, layout, num_prefix=num_prefix)
+    mine = np.intersect1d(shared, touched, assume_unique=True)
+    return RankPieces(
+        touched=touched,
+        token_piece=np.searchsorted(touched, token_piece),
+        row_piece=np.searchsorted(touched, row_piece),
+        closing=np.flatnonzero(np.isin(tokens + 1, starts)),
+        owned=np.searchsorted(touched, owned),
+        shared=np.searchsorted(touched, mine),
+        shared_slot=np.searchsorted(shared, mine),
+        num_shared=len(shared),
+    )
+
+
+def piece_owners(starts: Int64s, layout: Layout, *, num_prefix: int) -> Int64s:
+    """The rank that writes each piece: the owner of its first token; for a piece without tokens, of the next one."""
+    num_tokens = int(starts[-1])
+    first = np.minimum(starts[:-1], max(num_tokens - 1, 0)) + num_prefix
+    edges = np.asarray([0, *layout.borders()], dtype=np.int64)
+    owners = np.asarray([layout.owner(int(edge)) for edge in edges], dtype=np.int64)
+    return owners[np.searchsorted(edges, first, side="right") - 1]
+
+
+def shared_pieces(starts: Int64s, layout: Layout, *, num_prefix: int) -> Int64s:
+    """The pieces that draw on more than one rank, ascending."""
+    borders = np.asarray(layout.borders(), dtype=np.int64) - num_prefix
+    # A border before a piece's first token still splits it: that token's scores come from the place before it.
+    inside = borders[(borders >= 0) & (borders < int(starts[-1]))]
+    return np.unique(np.searchsorted(starts, inside, side="right") - 1)

@@ -1,0 +1,64 @@
+"""Scores of the next token, from tiles of logits: log-probability, entropy, rank in the vocabulary.
+
+Never holds an [n, vocabulary] matrix: logits are made and reduced a tile of tokens at a time.
+Shapes: N places of the shard, T places of a tile, C hidden size, V vocabulary.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+#: A tile's logits in float32 fill at most this many bytes.
+TILE_BYTES = 32 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scores:
+    """One entry for each scored place. Natural logarithms (nats); rank 1 is the model's first choice."""
+
+    logprob: Tensor
+    entropy: Tensor
+    rank: Tensor
+
+
+def score_places(
+    hidden_NC: Tensor,
+    places: Tensor,
+    labels: Tensor,
+    logits_of: Callable[[Tensor], Tensor],
+    *,
+    vocab_size: int,
+    tile_bytes: int = TILE_BYTES,
+) -> Scores:
+    """Score the label that follows each of `places`.
+
+    places: int64 [S] indices into hidden_NC; labels: int64 [S]. logits_of maps [T, C] to [T, V].
+    Computed in float32, or float64 for float64 logits.
+    """
+    tile = max(1, tile_bytes // (4 * vocab_size))
+    wide = torch.float64 if hidden_NC.dtype == torch.float64 else torch.float32
+    logprob = torch.empty(len(places), dtype=wide)
+    entropy = torch.empty(len(places), dtype=wide)
+    rank = torch.empty(len(places), dtype=torch.int64)
+    for start in range(0, len(places), tile):
+        stop = min(start + tile, len(places))
+        logits_TV = logits_of(hidden_NC[places[start:stop]]).to(wide)
+        logprob[start:stop], entropy[start:stop], rank[start:stop] = score_tile(logits_TV, labels[start:stop])
+    return Scores(logprob=logprob, entropy=entropy, rank=rank)
+
+
+def score_tile(logits_TV: Tensor, labels_T: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Log-probability of the label, entropy of the distribution, rank of the label, for each row.
+
+    log p = z_label − log Σ exp z;  H = −Σ p log p;  rank = 1 + the number of strictly larger logits.
+    """
+    label_logit_T1 = logits_TV.gather(1, labels_T[:, None])
+    rank_T = 1 + (logits_TV > label_logit_T1).sum(dim=1)
+    logprobs_TV = torch.log_softmax(logits_TV, dim=1)
+    logprob_T = logprobs_TV.gather(1, labels_T[:, None])[:, 0]
+    probs_TV = logprobs_TV.exp()
+    # 0 · log 0 is 0: a probability that underflows contributes nothing.
+    entropy_T = -torch.where(probs_TV > 0, probs_TV * logprobs_TV, torch.zeros((), dtype=probs_TV.dtype)).sum(dim=1)
+    return logprob_T, entropy_T, rank_T
