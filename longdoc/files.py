@@ -8,6 +8,7 @@ import hashlib
 import os
 import secrets
 from pathlib import Path
+from typing import BinaryIO
 
 _CHUNK = 1 << 20
 
@@ -79,8 +80,54 @@ def _copy_exclusive(source: Path, target: Path) -> bool:
 
 
 def cache_folder() -> Path:
-    """Where pulled models and token ids are kept: $LONGDOC_CACHE, else $XDG_CACHE_HOME/longdoc, else ~/.cache/longdoc."""
+    """Where pulled models and token ids are kept: $LONGDOC_CACHE, $XDG_CACHE_HOME/longdoc or ~/.cache/longdoc."""
     if chosen := os.environ.get("LONGDOC_CACHE"):
         return Path(chosen)
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "longdoc"
+
+
+class HashingFile:
+    """A new file that is hashed as it is written, so that what reached the disk can be compared with what was meant.
+
+    Created exclusively. Has what `pyarrow.PythonFile` asks for: `write`, `tell`, `flush`, `close`, `closed`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file: BinaryIO = path.open("xb")
+        self._digest = hashlib.sha256()
+
+    def write(self, content: bytes) -> int:
+        """Append `content`; the number of bytes written is always its length."""
+        view = memoryview(content)
+        self._digest.update(view)
+        self._file.write(view)
+        return view.nbytes
+
+    def tell(self) -> int:
+        """Bytes written so far."""
+        return self._file.tell()
+
+    def flush(self) -> None:
+        """Hand what is buffered to the operating system."""
+        self._file.flush()
+
+    def close(self) -> None:
+        """Flush, make durable and close; a second call does nothing."""
+        if self._file.closed:
+            return
+        try:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        finally:
+            self._file.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the file is closed."""
+        return self._file.closed
+
+    @property
+    def sha256(self) -> str:
+        """SHA-256 of everything handed to `write`, hexadecimal."""
+        return self._digest.hexdigest()
