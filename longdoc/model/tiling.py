@@ -1,0 +1,94 @@
+"""Token tiles: what works on each token by itself is run over a few tokens at a time, so its intermediates stay small.
+
+Owns the tiling of MLPs and of the norms between layers (which widen to float32 inside). The result is the same up to
+the rounding of a matrix product over another number of rows. Attention, which mixes tokens, is never touched.
+Legend: B batch (1), T tokens, C hidden size.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from longdoc.errors import ModelError
+
+#: Memory that the intermediates of one tile may take. Larger tiles are no faster: a product is compute-bound at a few
+#: hundred rows, and smaller intermediates stay in the cache.
+TILE_BYTES = 64 << 20
+_SMALLEST_TILE = 16
+#: Names that the families of transformers give to the token-local half of a layer.
+_MLP_NAMES = ("mlp", "feed_forward", "ffn")
+
+
+def token_tiles(num_tokens: int, tile_tokens: int) -> Iterator[slice]:
+    """Consecutive slices that tile [0, num_tokens), each of at most `tile_tokens`; none for no tokens."""
+    if tile_tokens < 1:
+        raise ValueError(f"a tile of {tile_tokens} tokens")
+    return (slice(start, min(start + tile_tokens, num_tokens)) for start in range(0, num_tokens, tile_tokens))
+
+
+def tile_tokens(bytes_per_token: int, budget_bytes: int = TILE_BYTES) -> int:
+    """How many tokens fit the budget; at least 16, because a narrower matrix product wastes most of the machine."""
+    return max(_SMALLEST_TILE, budget_bytes // max(1, bytes_per_token))
+
+
+def decoder_layers(model: nn.Module, num_layers: int) -> nn.ModuleList:
+    """The list of layers of a transformers base model. Raises `ModelError` where there is not exactly one."""
+    found = [child for child in model.children() if isinstance(child, nn.ModuleList) and len(child) == num_layers]
+    if len(found) != 1:
+        raise ModelError(
+            f"{type(model).__name__} has {len(found)} stacks of {num_layers} layers and exactly one was expected; "
+            "its layout is not supported, use a plain causal language model (see `longdoc models list`)"
+        )
+    return found[0]
+
+
+def tile_layers(model: nn.Module, *, num_layers: int, intermediate_size: int, budget_bytes: int = TILE_BYTES) -> int:
+    """Tile every layer's MLP and norms, and the final norm, in place; returns the tokens in a tile of an MLP.
+
+    An MLP holds about four [tile, intermediate] matrices at its peak: gate, up, activation, product.
+    """
+    width = next(model.parameters()).element_size()
+    mlp_tile = tile_tokens(4 * intermediate_size * width, budget_bytes)
+    layers = decoder_layers(model, num_layers)
+    for layer in layers:
+        for name, child in layer.named_children():
+            if name in _MLP_NAMES:
+                tile_module(child, mlp_tile)
+    norms = [child for parent in (*layers, model) for child in parent.children() if _is_norm(child)]
+    for norm in norms:
+        # Three float32 copies of the hidden states: the widened input, its square, the product.
+        tile_module(norm, tile_tokens(3 * 4 * norm.weight.shape[-1], budget_bytes))
+    return mlp_tile
+
+
+def _is_norm(module: nn.Module) -> bool:
+    return type(module).__name__.endswith("Norm") and isinstance(getattr(module, "weight", None), Tensor)
+
+
+def tile_module(module: nn.Module, tile: int) -> None:
+    """Run a token-local module [B, T, C] -> [B, T, C'] in tiles of `tile` tokens from now on, in place.
+
+    The instance's `forward` is replaced and the tree of modules stays as it is: names of parameters do not change.
+    """
+    module.forward = partial(_tiled, module.forward, tile)
+
+
+def _tiled(forward: Callable[[Tensor], Tensor], tile: int, hidden_BTC: Tensor) -> Tensor:
+    num_tokens = hidden_BTC.shape[-2]
+    if num_tokens <= tile:
+        return forward(hidden_BTC)
+    out: Tensor | None = None
+    for tokens in token_tiles(num_tokens, tile):
+        part = forward(hidden_BTC[..., tokens, :])
+        if not isinstance(part, Tensor):
+            raise ModelError(
+                f"a token-local layer returned {type(part).__name__} and not one tensor; mixtures of experts that hand "
+                "out routing scores are not supported yet, use another model"
+            )
+        if out is None:
+            out = torch.empty((*part.shape[:-2], num_tokens, part.shape[-1]), dtype=part.dtype, device=part.device)
+        out[..., tokens, :] = part
+    assert out is not None
+    return out
