@@ -1,0 +1,60 @@
+"""The one door to attention kernels: a protocol, and the choice of a backend by name.
+
+Legend: H query heads, G key-value heads (H is a multiple of G; heads are never repeated), T queries, S keys, D head
+dimension. A kernel returns the natural log-sum-exp; a backend with another base or another convention for empty rows
+converts before it returns. A backend that is missing is refused, never replaced.
+"""
+
+from typing import Protocol
+
+import torch
+
+from longdoc.errors import StartError
+
+KERNELS = ("auto", "torch", "reference", "flash-attn")
+
+
+class Kernel(Protocol):
+    """Attention of a block of queries over a block of keys.
+
+    q_HTD, k_GSD, v_GSD of one float dtype, none of them empty; `causal` only where T == S, aligned at the top left.
+    Returns out_HTD in the dtype of q or wider, and lse_HT = log Σ_s exp(scale · q·k_s) in float32, or in float64
+    for float64.
+    """
+
+    def __call__(
+        self, q_HTD: torch.Tensor, k_GSD: torch.Tensor, v_GSD: torch.Tensor, *, causal: bool, scale: float
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Attend."""
+        ...
+
+
+def choose_kernel(name: str, device: torch.device | str) -> tuple[str, Kernel]:
+    """The kernel and the name to print for it; `auto` is torch's own. Raises `StartError` where it is not available."""
+    device_type = torch.device(device).type
+    if name not in KERNELS:
+        raise StartError(f"unknown kernel {name!r}: choose --kernel {', '.join(KERNELS[:-1])}")
+    if name == "flash-attn":
+        raise StartError("kernel 'flash-attn' arrives with CUDA support; use --kernel torch")
+    if device_type != "cpu":
+        raise StartError(f"kernel {name!r} does not run on device {device_type!r} yet; use --device cpu")
+    if name == "reference":
+        from longdoc.ring.kernels.reference import reference_kernel
+
+        return "reference", reference_kernel
+    from longdoc.ring.kernels.torch_cpu import torch_cpu_kernel
+
+    return "torch", torch_cpu_kernel
+
+
+def check_block(q_HTD: torch.Tensor, k_GSD: torch.Tensor, v_GSD: torch.Tensor, *, causal: bool) -> None:
+    """What every kernel asserts first: torch's own kills the process on empty blocks instead of raising."""
+    num_heads, num_queries, head_dim = q_HTD.shape
+    num_kv_heads, num_keys, _ = k_GSD.shape
+    assert num_queries > 0, "a kernel was called without queries"
+    assert num_keys > 0, "a kernel was called without keys"
+    assert num_heads % num_kv_heads == 0, f"{num_heads} query heads are no multiple of {num_kv_heads} key-value heads"
+    assert k_GSD.shape == v_GSD.shape, f"keys {tuple(k_GSD.shape)} and values {tuple(v_GSD.shape)} differ in shape"
+    assert k_GSD.shape[2] == head_dim, f"queries have {head_dim} dimensions a head, keys {k_GSD.shape[2]}"
+    assert q_HTD.dtype == k_GSD.dtype == v_GSD.dtype, "queries, keys and values differ in dtype"
+    assert not causal or num_queries == num_keys, f"a causal block must be square, not {num_queries} × {num_keys}"

@@ -1,0 +1,128 @@
+"""The exchange between processes: point-to-point transfers of torch.distributed (gloo), every wait with a time-out.
+
+Owns the process group from its construction to `close`. Sends and receives of a step are posted as one batch;
+unbatched ones may wait for each other. A failed peer becomes an `InfrastructureError` that names this rank and the
+peer; no handle and no traceback of the failure is kept, because either one keeps the peers' connections open and lets
+them hang.
+"""
+
+import gc
+from collections import Counter
+from collections.abc import Sequence
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from longdoc.errors import InfrastructureError
+from longdoc.ring.exchange import ReduceOp, Transfer
+
+# Each message between two ranks has the next tag, so that a schedule out of step times out and never delivers the
+# bytes of another message. Tags return to 0 long after the messages that had them are gone.
+_NUM_TAGS = 1 << 16
+
+
+class DistributedExchange:
+    """One rank's end, over a process group whose ranks are the ring's, in the ring's order.
+
+    `timeout_s` bounds each wait for a peer, compute of the peer included.
+    """
+
+    def __init__(self, process_group: dist.ProcessGroup, timeout_s: float) -> None:
+        self._group: dist.ProcessGroup | None = process_group
+        self._rank = dist.get_rank(process_group)
+        self._num_ranks = dist.get_world_size(process_group)
+        self._timeout_s = timeout_s
+        self._pending: list[tuple[str, dist.Work]] = []
+        self._num_messages: Counter[tuple[str, int]] = Counter()
+
+    @property
+    def rank(self) -> int:
+        """This rank's place in the ring."""
+        return self._rank
+
+    @property
+    def num_ranks(self) -> int:
+        """The size of the ring."""
+        return self._num_ranks
+
+    def start(self, sends: Sequence[Transfer], receives: Sequence[Transfer]) -> None:
+        """Post all sends and receives as one batch."""
+        assert not self._pending, "start was called twice without finish"
+        transfers = [("sending to", *send) for send in sends] + [("receiving from", *receive) for receive in receives]
+        if not transfers:
+            return
+        operations = [self._operation(what, peer, tensor) for what, peer, tensor in transfers]
+        names = [f"{what} rank {peer}" for what, peer, _ in transfers]
+        failure = None
+        try:
+            works = dist.batch_isend_irecv(operations)
+        except RuntimeError as error:
+            failure = _first_line(error)
+        if failure is not None:
+            raise self._lost(", ".join(names), failure)
+        self._pending = list(zip(names, works, strict=True))
+
+    def _operation(self, what: str, peer: int, tensor: torch.Tensor) -> dist.P2POp:
+        assert tensor.is_contiguous(), "only contiguous tensors can be sent or received"
+        operation = dist.isend if what == "sending to" else dist.irecv
+        tag = self._num_messages[what, peer] % _NUM_TAGS
+        self._num_messages[what, peer] += 1
+        return dist.P2POp(operation, tensor, group=self._open_group(), tag=tag, group_peer=peer)
+
+    def finish(self) -> None:
+        """Wait for each transfer, each within the time-out."""
+        pending, self._pending = self._pending, []
+        while pending:
+            name, work = pending.pop(0)
+            failure = self._wait(work)
+            del work
+            if failure is not None:
+                pending.clear()
+                raise self._lost(name, failure)
+
+    def _wait(self, work: dist.Work) -> str | None:
+        """Wait for one piece of work; what went wrong in one line, or None."""
+        try:
+            work.wait(timedelta(seconds=self._timeout_s))
+        except RuntimeError as error:
+            return _first_line(error)
+        return None
+
+    def _lost(self, what: str, failure: str) -> InfrastructureError:
+        return InfrastructureError(
+            f"rank {self._rank} failed {what}: {failure} (time-out {self._timeout_s:g} s); the ring must be formed anew"
+        )
+
+    def all_reduce(self, tensor: torch.Tensor, op: ReduceOp = "sum") -> None:
+        """Reduce over all ranks, in place."""
+        assert not self._pending, "all_reduce was called between start and finish"
+        reduce_op = dist.ReduceOp.SUM if op == "sum" else dist.ReduceOp.MAX
+        failure = None
+        try:
+            work = dist.all_reduce(tensor, reduce_op, group=self._open_group(), async_op=True)
+        except RuntimeError as error:
+            failure = _first_line(error)
+        else:
+            assert work is not None
+            failure = self._wait(work)
+            del work
+        if failure is not None:
+            raise self._lost(f"reducing with its {self._num_ranks - 1} peers", failure)
+
+    def close(self) -> None:
+        """Drop what is pending and destroy the process group: then the peers that wait for this rank fail at once."""
+        self._pending.clear()
+        group, self._group = self._group, None
+        if group is not None:
+            dist.destroy_process_group(group)
+            del group
+            gc.collect()
+
+    def _open_group(self) -> dist.ProcessGroup:
+        assert self._group is not None, "the exchange is closed"
+        return self._group
+
+
+def _first_line(error: RuntimeError) -> str:
+    return str(error).strip().partition("\n")[0]

@@ -1,0 +1,116 @@
+"""Which rank owns which tokens of a sequence, exactly, for any number of tokens and any number of ranks.
+
+Pure arithmetic: no padding, no divisibility rule, no token dropped or owned twice. A rank keeps its tokens in
+ascending order; planning relies on that. Refuses layouts that are not built yet, by name.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from longdoc.errors import StartError
+
+LayoutKind = Literal["zigzag", "contiguous"]
+LAYOUTS: tuple[LayoutKind, ...] = ("zigzag", "contiguous")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenRange:
+    """Tokens [start, stop)."""
+
+    start: int
+    stop: int
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    @property
+    def slice(self) -> slice:
+        """The range as an index into a tensor dimension."""
+        return slice(self.start, self.stop)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """`num_tokens` tokens dealt out to `num_ranks` ranks.
+
+    contiguous: rank r owns the r-th of P chunks. zigzag: rank r owns chunks r and 2P-1-r of 2P, so that under a causal
+    mask every rank has the same work (the layout of Megatron's context parallelism and of Llama 3, arXiv:2407.21783
+    §3.3.2). Chunks differ by at most one token, the longer ones first, and so do the ranks.
+    Raises `StartError` for an unknown kind.
+    """
+
+    kind: LayoutKind
+    num_tokens: int
+    num_ranks: int
+
+    def __post_init__(self) -> None:
+        if self.kind not in LAYOUTS:
+            raise StartError(f"layout {self.kind!r} is not available: choose --layout {' or '.join(LAYOUTS)}")
+        if self.num_tokens < 0 or self.num_ranks < 1:
+            raise ValueError(f"cannot lay out {self.num_tokens} tokens on {self.num_ranks} ranks")
+
+    @property
+    def _num_chunks(self) -> int:
+        return 2 * self.num_ranks if self.kind == "zigzag" else self.num_ranks
+
+    def _chunk_start(self, chunk: int) -> int:
+        size, num_longer = divmod(self.num_tokens, self._num_chunks)
+        return chunk * size + min(chunk, num_longer)
+
+    def _chunks_of(self, rank: int) -> tuple[int, ...]:
+        if not 0 <= rank < self.num_ranks:
+            raise ValueError(f"rank {rank} is not in a ring of {self.num_ranks}")
+        return (rank, self._num_chunks - 1 - rank) if self.kind == "zigzag" else (rank,)
+
+    def ranges(self, rank: int) -> tuple[TokenRange, ...]:
+        """The global ranges of a rank, ascending; neighbours are joined and empty ranges left out."""
+        found: list[TokenRange] = []
+        for chunk in self._chunks_of(rank):
+            start, stop = self._chunk_start(chunk), self._chunk_start(chunk + 1)
+            if start == stop:
+                continue
+            if found and found[-1].stop == start:
+                start = found.pop().start
+            found.append(TokenRange(start=start, stop=stop))
+        return tuple(found)
+
+    def num_tokens_of(self, rank: int) -> int:
+        """How many tokens a rank owns."""
+        return sum(len(tokens) for tokens in self.ranges(rank))
+
+    def positions(self, rank: int) -> npt.NDArray[np.int64]:
+        """The global positions of a rank's tokens, ascending: int64 [num_tokens_of(rank)]."""
+        pieces = [np.arange(tokens.start, tokens.stop, dtype=np.int64) for tokens in self.ranges(rank)]
+        return np.concatenate([np.empty(0, dtype=np.int64), *pieces])
+
+    def owner(self, position: int) -> int:
+        """The rank that owns a global position."""
+        if not 0 <= position < self.num_tokens:
+            raise ValueError(f"position {position} is outside of {self.num_tokens} tokens")
+        size, num_longer = divmod(self.num_tokens, self._num_chunks)
+        start_of_shorter = num_longer * (size + 1)
+        if position < start_of_shorter:
+            chunk = position // (size + 1)
+        else:
+            chunk = num_longer + (position - start_of_shorter) // size
+        return self._rank_of_chunk(chunk)
+
+    def _rank_of_chunk(self, chunk: int) -> int:
+        return min(chunk, self._num_chunks - 1 - chunk) if self.kind == "zigzag" else chunk
+
+    def borders(self) -> tuple[int, ...]:
+        """The global positions whose token has another owner than the token before, ascending."""
+        found: list[int] = []
+        before: int | None = None
+        for chunk in range(self._num_chunks):
+            start = self._chunk_start(chunk)
+            if start == self._chunk_start(chunk + 1):
+                continue
+            rank = self._rank_of_chunk(chunk)
+            if before is not None and rank != before:
+                found.append(start)
+            before = rank
+        return tuple(found)
