@@ -1,0 +1,182 @@
+"""One rank's share of one document: forward pass, scores, embeddings, parts. The same code on every exchange.
+
+Owns the order of the steps and what is checked between them. Every step that talks to other ranks is reached by
+all of them, so a fault of the document is agreed on before anybody acts on it. Shapes: n local tokens, C hidden.
+"""
+
+import resource
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from longdoc.cluster.messages import ComputeJob
+from longdoc.model.load import RingModel
+from longdoc.outputs.embeddings import PooledPieces, pool_pieces
+from longdoc.outputs.pieces import RankPieces
+from longdoc.outputs.rows import segment_slices, span_slices, token_slices
+from longdoc.outputs.scores import Scores, score_places
+from longdoc.outputs.work import RankWork
+from longdoc.records import Int64s, Part, Receipt
+from longdoc.reporting import Fault
+from longdoc.ring.exchange import Exchange
+from longdoc.ring.hook import RingContext, use_ring
+from longdoc.ring.kernels import Kernel
+from longdoc.ring.mask import Mask
+from longdoc.store.parts import PartWriter
+from longdoc.store.schemas import schema_of
+
+Report = Callable[[int, int, int], None]
+
+_NOWHERE = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """What a rank keeps between documents."""
+
+    model: RingModel
+    kernel: Kernel
+    kernel_name: str
+
+
+def compute_document(
+    engine: Engine, exchange: Exchange, job: ComputeJob, work: RankWork, report: Report
+) -> Receipt | Fault:
+    """Run one document on this rank and write its parts to staging.
+
+    Returns the receipt, or on every rank alike the fault of the document (a state that is not finite).
+    Raises `InfrastructureError` where another rank or the disk fails.
+    """
+    hidden_nC = forward(engine, exchange, job, work, report)
+    if fault := _agree_on_finite(hidden_nC, exchange, job, work):
+        return fault
+    scored_rows = np.flatnonzero(work.rows.predictor >= 0).astype(np.int64)
+    wants_scores = "logprobs" in job.output.outputs
+    scores = _score(engine, hidden_nC, work, scored_rows if wants_scores else scored_rows[:0])
+    pooled = [
+        _pool(pieces, hidden_nC, work, scores, scored_rows if wants_scores else scored_rows[:0], exchange, job)
+        for pieces in (work.span_pieces, work.segment_pieces, work.document_pieces)
+    ]
+    parts = _write_parts(job, work, scores if wants_scores else None, scored_rows, pooled)
+    return Receipt(rank=work.shard.rank, parts=tuple(parts), facts=_facts(work, pooled[2], engine))
+
+
+def forward(engine: Engine, exchange: Exchange, job: ComputeJob, work: RankWork, report: Report) -> Tensor:
+    """The hidden states of this rank's tokens, [n, C], from one pass over the whole document."""
+    engine.model.set_extension(job.extension)
+    context = RingContext(
+        layout=work.shard.layout, mask=Mask(), exchange=exchange, kernel=engine.kernel, report=report
+    )
+    token_ids = torch.from_numpy(work.shard.token_ids.astype(np.int64))
+    positions = torch.from_numpy(np.array(work.shard.positions))
+    with torch.inference_mode(), use_ring(context):
+        hidden_nC = engine.model.hidden_states(token_ids, positions)
+    context.assert_engaged(engine.model.num_layers)
+    return hidden_nC
+
+
+def _agree_on_finite(hidden_nC: Tensor, exchange: Exchange, job: ComputeJob, work: RankWork) -> Fault | None:
+    bad = torch.nonzero(~torch.isfinite(hidden_nC).all(dim=1))[:, 0]
+    first = int(work.shard.positions[int(bad[0])]) if len(bad) else _NOWHERE
+    worst = torch.tensor([-float(first)], dtype=torch.float64)
+    exchange.all_reduce(worst, op="max")
+    if -float(worst[0]) >= float(_NOWHERE):
+        return None
+    return Fault(
+        stage="forward",
+        reason="not_finite",
+        error=f"{job.display_name}: the model's final state is NaN or infinite from token {-int(worst[0])} on.",
+    )
+
+
+def _score(engine: Engine, hidden_nC: Tensor, work: RankWork, rows: Int64s) -> Scores:
+    places = torch.from_numpy(work.rows.predictor[rows])
+    labels = torch.from_numpy(work.rows.token_id[rows].astype(np.int64))
+    with torch.inference_mode():
+        return score_places(hidden_nC, places, labels, engine.model.logits, vocab_size=engine.model.vocab_size)
+
+
+def _pool(
+    pieces: RankPieces,
+    hidden_nC: Tensor,
+    work: RankWork,
+    scores: Scores,
+    scored_rows: Int64s,
+    exchange: Exchange,
+    job: ComputeJob,
+) -> PooledPieces:
+    return pool_pieces(
+        pieces,
+        hidden_NC=hidden_nC if "embeddings" in job.output.outputs else None,
+        text_places=work.shard.text_places,
+        last_only=job.pooling == "last",
+        logprob=scores.logprob,
+        scored_rows=scored_rows,
+        all_reduce=lambda tensor, op: exchange.all_reduce(tensor, op=op),
+    )
+
+
+def _write_parts(
+    job: ComputeJob, work: RankWork, scores: Scores | None, scored_rows: Int64s, pooled: list[PooledPieces]
+) -> list[Part]:
+    spans, segments, _ = pooled
+    tables = {
+        "tokens": token_slices(work, scores, scored_rows, job.identity, schema_of("tokens", job.output)),
+        "spans": span_slices(work, spans, job.identity, schema_of("spans", job.output)),
+        "segments": segment_slices(work, segments, job.identity, schema_of("segments", job.output)),
+    }
+    parts = []
+    for table, slices in tables.items():
+        first = next(slices, None)
+        if first is None:
+            continue
+        with PartWriter(
+            Path(job.staging),
+            table=table,
+            unit=job.unit,
+            number=work.shard.rank,
+            identity=job.output,
+            metadata=job.metadata,
+        ) as writer:
+            writer.write(first)
+            for rows in slices:
+                writer.write(rows)
+            parts.append(writer.close())
+    return parts
+
+
+def _facts(work: RankWork, document: PooledPieces, engine: Engine) -> dict[str, object]:
+    """What the driver needs: counts to reconcile, this rank's memory, and from one rank the document's own scores."""
+    facts: dict[str, object] = {
+        "kernel": engine.kernel_name,
+        "num_rows": len(work.rows.position),
+        "num_spans": len(work.spans),
+        "num_segments": len(work.segments),
+        "positions": position_ranges(work.rows.position),
+        "peak_rss_bytes": peak_rss_bytes(),
+    }
+    if len(work.document_pieces.owned):
+        owned = work.document_pieces.owned
+        embeddings = document.embeddings(owned)
+        facts["mean_logprob"] = float(document.mean_logprob(owned)[0])
+        facts["embedding"] = None if embeddings is None else embeddings[0].tolist()
+    return facts
+
+
+def position_ranges(positions: Int64s) -> list[tuple[int, int]]:
+    """Ascending positions as half-open ranges."""
+    if len(positions) == 0:
+        return []
+    breaks = np.flatnonzero(np.diff(positions) != 1) + 1
+    return [(int(run[0]), int(run[-1]) + 1) for run in np.split(positions, breaks)]
+
+
+def peak_rss_bytes() -> int:
+    """The largest resident set of this process so far, in bytes. Linux counts in KiB, macOS in bytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

@@ -1,0 +1,31 @@
+"""The meeting point of a ring: an actor that holds a TCPStore on a port the system chose.
+
+A port is never probed and bound later, and every epoch of a ring meets under its own prefix, so that what a dead
+epoch left in the store is never read.
+"""
+
+from datetime import timedelta
+from typing import Any
+
+
+class Coordinator:
+    """Holds the store for as long as the ring lives. Runs as a Ray actor that reserves no CPU."""
+
+    def __init__(self, host: str, timeout_seconds: float) -> None:
+        from torch.distributed import TCPStore
+
+        self._host = host
+        self._store = TCPStore(
+            host, 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=timeout_seconds)
+        )
+
+    def address(self) -> tuple[str, int]:
+        """Host and port of the store."""
+        return self._host, int(self._store.port)
+
+
+def start_coordinator(host: str, timeout_seconds: float) -> Any:
+    """Start the actor; returns its handle."""
+    import ray
+
+    return ray.remote(num_cpus=0, max_restarts=0, max_task_retries=0)(Coordinator).remote(host, timeout_seconds)

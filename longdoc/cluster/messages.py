@@ -1,0 +1,84 @@
+"""What travels between the driver, the readers and the ranks. Plain and small: never a tensor of a document."""
+
+from dataclasses import dataclass
+
+from longdoc.model.positions import ContextExtension
+from longdoc.outputs.rows import RowIdentity
+from longdoc.records import Document, TokenSequence
+from longdoc.store.schemas import OutputIdentity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestSpec:
+    """How documents are read and cut for one ring. `capacity_bytes` is what one rank may use; None: not checked."""
+
+    model_folder: str
+    span_tokens: int
+    layout: str
+    num_ranks: int
+    context_extension: str
+    context_trained: int
+    with_text: bool
+    capacity_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentSummary:
+    """What the driver learns of a document that was read: the documents row's facts, and counts to check against."""
+
+    title: str | None
+    authors: tuple[str, ...]
+    language: str | None
+    revision: str | None
+    commit_id: str | None
+    num_bytes_source: int
+    num_bytes_text: int
+    num_tokens: int
+    num_model_tokens: int
+    num_segments: int
+    num_spans: int
+    text_sha256: str
+    tokens_sha256: str
+    prefix_token_ids: tuple[int, ...]
+    suffix_token_ids: tuple[int, ...]
+    extension: ContextExtension
+
+    @classmethod
+    def of(
+        cls, document: Document, sequence: TokenSequence, *, num_spans: int, extension: ContextExtension
+    ) -> "DocumentSummary":
+        """The summary of a document and its tokens."""
+        return cls(
+            title=document.title,
+            authors=document.authors,
+            language=document.language,
+            revision=document.revision,
+            commit_id=document.commit_id,
+            num_bytes_source=document.num_bytes_source,
+            num_bytes_text=len(document.text),
+            num_tokens=sequence.num_tokens,
+            num_model_tokens=sequence.num_model_tokens,
+            num_segments=len(document.segments),
+            num_spans=num_spans,
+            text_sha256=document.text_sha256,
+            tokens_sha256=sequence.tokens_sha256,
+            prefix_token_ids=sequence.prefix_token_ids,
+            suffix_token_ids=sequence.suffix_token_ids,
+            extension=extension,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputeJob:
+    """One document's forward pass, as every rank of the ring gets it."""
+
+    identity: RowIdentity
+    output: OutputIdentity
+    staging: str
+    unit: str
+    display_name: str
+    extension: ContextExtension
+    num_tokens: int
+    metadata: dict[str, str]
+    pooling: str
+    timeout_seconds: float

@@ -1,0 +1,91 @@
+"""Documents through one ring, one after another, while the next ones are read and encoded beside it.
+
+Owns the overlap: at most two documents are prefetched, and a document's work is dropped from the object store as soon
+as its ring is done with it.
+"""
+
+import contextlib
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from longdoc.cluster.group import RingGroup, formed_ring
+from longdoc.cluster.ingest import start_ingest
+from longdoc.cluster.local import local_ray
+from longdoc.cluster.messages import DocumentSummary, IngestSpec
+from longdoc.cluster.placement import RingSpec, reserved
+from longdoc.errors import InfrastructureError, LongdocError
+from longdoc.estimate import ModelShape
+from longdoc.model.sources import LocalModel
+from longdoc.runs.planning import PlannedDocument
+from longdoc.reporting import Fault, Reporter
+
+#: Documents that are read ahead of the one that is computed.
+PREFETCH = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestedDocument:
+    """A document that was read: its summary, or the fault that stopped it, and references to each rank's work."""
+
+    planned: PlannedDocument
+    outcome: DocumentSummary | Fault
+    works: list[Any] = field(repr=False)
+
+
+class DocumentStream:
+    """Documents in order, each read at most `PREFETCH` ahead. Made by `open_stream`."""
+
+    def __init__(self, documents: Sequence[PlannedDocument], spec: IngestSpec, shape: ModelShape) -> None:
+        self._waiting = deque(documents)
+        self._started: deque[tuple[PlannedDocument, list[Any]]] = deque()
+        self._spec, self._shape = spec, shape
+        self._read_ahead()
+
+    def documents(self, reporter: Reporter) -> Iterator[IngestedDocument]:
+        """The documents, in the order they were given. Waits for the next one to be read."""
+        while self._started:
+            planned, references = self._started.popleft()
+            self._read_ahead()
+            reporter.reading(planned.ref)
+            yield IngestedDocument(
+                planned=planned, outcome=_outcome(references[0], planned), works=references[1:]
+            )
+
+    def _read_ahead(self) -> None:
+        while self._waiting and len(self._started) < PREFETCH:
+            planned = self._waiting.popleft()
+            self._started.append((planned, start_ingest(planned.ref, self._spec, self._shape)))
+
+
+@contextlib.contextmanager
+def open_stream(
+    documents: Sequence[PlannedDocument],
+    *,
+    ring: RingSpec,
+    ingest: IngestSpec,
+    model: LocalModel,
+    dtype: str,
+    kernel: str,
+) -> Iterator[tuple[DocumentStream, RingGroup]]:
+    """Start Ray, start reading, form the ring meanwhile; take all of it down when the block ends."""
+    with local_ray(num_cpus=ring.num_cores), reserved(ring) as placement:
+        stream = DocumentStream(documents, ingest, ModelShape.of(model, dtype))
+        with formed_ring(placement, ring, model, dtype=dtype, kernel=kernel) as group:
+            yield stream, group
+
+
+def _outcome(reference: Any, planned: PlannedDocument) -> DocumentSummary | Fault:
+    import ray
+
+    try:
+        outcome: DocumentSummary | Fault = ray.get(reference)
+    except ray.exceptions.RayTaskError as error:
+        if isinstance(error.cause, LongdocError):
+            raise error.cause from None
+        raise InfrastructureError(f"reading {planned.ref.source_uri} failed: {error.cause!r}.") from error
+    except ray.exceptions.RayError as error:
+        first = str(error).strip().splitlines()[0]
+        raise InfrastructureError(f"reading {planned.ref.source_uri} was lost: {first}") from None
+    return outcome

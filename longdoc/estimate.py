@@ -1,0 +1,126 @@
+"""What a ring needs, by formula: memory of one rank, the smallest ring that fits, a generous bound on time.
+
+The formula counts what is alive at the peak of a layer's forward pass (see docs/architecture.md for its derivation);
+weights and the interpreter come on top. Nothing here measures: `capacity_bytes` is what the machine says is free.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from longdoc.errors import DocumentError
+from longdoc.model.sources import LocalModel
+from longdoc.outputs.scores import TILE_BYTES
+
+#: Interpreter, torch, transformers and Ray in one rank's process, before any weight.
+PROCESS_BYTES = 520 << 20
+#: Ids, labels, positions, rows and their scores: what a token costs outside of the model.
+BOOKKEEPING_BYTES = 160
+#: Attention work of one core that even a slow machine does, in FLOP/s; only bounds how long to wait for a peer.
+SLOW_FLOPS = 1e9
+
+_DTYPE_BYTES = {"float32": 4, "float64": 8, "bfloat16": 2}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelShape:
+    """The sizes the formulas need. `value_bytes` is the size of one number in the model's dtype."""
+
+    hidden_size: int
+    intermediate_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    vocab_size: int
+    num_parameters: int
+    value_bytes: int
+
+    @classmethod
+    def of(cls, model: LocalModel, dtype: str) -> "ModelShape":
+        """The shape of a model in one dtype."""
+        return cls(
+            hidden_size=model.hidden_size,
+            intermediate_size=model.intermediate_size,
+            num_layers=model.num_layers,
+            num_heads=model.num_heads,
+            num_kv_heads=model.num_kv_heads,
+            head_dim=model.head_dim,
+            vocab_size=model.vocab_size,
+            num_parameters=model.num_parameters,
+            value_bytes=_DTYPE_BYTES[dtype],
+        )
+
+
+def bytes_per_token(shape: ModelShape) -> int:
+    """Bytes of one token on the rank that holds it, at the peak of a forward pass.
+
+    With e bytes a value, C hidden, H·D query width, G·D key or value width:
+    e·(4C residual, normed, output, final  +  3HD queries before and after rotation, output  +  2GD keys, values
+    +  4GD two receive buffers  +  2D cos, sin)  +  4·(HD + 2H) float32 accumulator and log-sum-exp  +  bookkeeping.
+    """
+    width, kv_width = shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
+    in_dtype = 4 * shape.hidden_size + 3 * width + 6 * kv_width + 2 * shape.head_dim
+    return shape.value_bytes * in_dtype + 4 * (width + 2 * shape.num_heads) + BOOKKEEPING_BYTES
+
+
+def bytes_per_rank(shape: ModelShape, num_tokens: int, num_ranks: int) -> int:
+    """Peak bytes of one rank for a document of `num_tokens`. The fixed part does not depend on the document."""
+    tiles = 4 * TILE_BYTES
+    fixed = PROCESS_BYTES + shape.num_parameters * shape.value_bytes + tiles
+    return fixed + -(-num_tokens // num_ranks) * bytes_per_token(shape)
+
+
+def smallest_ring(shape: ModelShape, num_tokens: int, total_bytes: int, *, most: int) -> int | None:
+    """The fewest ranks, at most `most`, that together fit `total_bytes` of one machine; None where none do."""
+    for num_ranks in range(1, most + 1):
+        if num_ranks * bytes_per_rank(shape, num_tokens, num_ranks) <= total_bytes:
+            return num_ranks
+    return None
+
+
+def check_capacity(
+    shape: ModelShape, num_tokens: int, num_ranks: int, capacity_bytes: int | None, *, name: str
+) -> None:
+    """Raise `DocumentError` when one rank's share does not fit what a rank may use."""
+    needed = bytes_per_rank(shape, num_tokens, num_ranks)
+    if capacity_bytes is None or needed <= capacity_bytes:
+        return
+    fits = max(0, (capacity_bytes - bytes_per_rank(shape, 0, num_ranks)) // bytes_per_token(shape)) * num_ranks
+    raise DocumentError(
+        f"{name}: {num_tokens:,} tokens need {format_bytes(needed)} on each of {num_ranks} ranks, and each has "
+        f"{format_bytes(capacity_bytes)}; about {fits:,} tokens would fit. Use a machine with more memory.",
+        stage="plan",
+        reason="over_capacity",
+        needs=f"{needed} bytes a rank",
+    )
+
+
+def forward_seconds_bound(shape: ModelShape, num_tokens: int, num_ranks: int) -> float:
+    """A bound on a forward pass that no working machine reaches: 4·H·D FLOP for each visible pair, and the weights.
+
+    Used to tell a slow peer from a dead one, never shown as a forecast.
+    """
+    attention = 4 * shape.num_heads * shape.head_dim * num_tokens * (num_tokens + 1) / 2 * shape.num_layers
+    linear = 2 * shape.num_parameters * num_tokens
+    return (attention + linear) / num_ranks / SLOW_FLOPS
+
+
+def available_bytes() -> int:
+    """Memory that this machine, or the container around this process, has free."""
+    free = int(psutil.virtual_memory().available)
+    limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
+    try:
+        return min(free, int(limit.read_text()) - int(used.read_text()))
+    except (OSError, ValueError):
+        return free
+
+
+def format_bytes(count: float) -> str:
+    """A number of bytes for people, in binary units."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(count) < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"

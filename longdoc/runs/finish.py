@@ -1,0 +1,163 @@
+"""One document's end: computed and committed, or quarantined with its reason.
+
+Owns the attempt: it is begun here, and committed or discarded here, whatever happens in between.
+"""
+
+import time
+from dataclasses import dataclass
+
+from longdoc.cluster.group import RingGroup, Status
+from longdoc.cluster.messages import ComputeJob, DocumentSummary
+from longdoc.cluster.stream import IngestedDocument
+from longdoc.config import RunConfig
+from longdoc.estimate import ModelShape, forward_seconds_bound
+from longdoc.model.sources import LocalModel
+from longdoc.outputs.document_row import document_row, output_identity
+from longdoc.outputs.rows import RowIdentity
+from longdoc.records import DocumentRef, Receipt, Unreadable
+from longdoc.reporting import Fault, Progress, Reporter
+from longdoc.runs.planning import PlannedDocument
+from longdoc.runs.reconcile import check_receipts
+from longdoc.runs.record import RunRecord
+from longdoc.store.commit import Attempt, OutputStore
+
+#: A peer is given up only after ten times what even a slow machine needs, and never before a minute.
+_PATIENCE = 10.0
+_LEAST_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finisher:
+    """Finishes the documents of one run."""
+
+    config: RunConfig
+    model: LocalModel
+    store: OutputStore
+    reporter: Reporter
+    record: RunRecord
+
+    def finish(self, document: IngestedDocument, ring: RingGroup) -> None:
+        """Bring one document to its end. Raises `InfrastructureError` where that cannot be reached."""
+        summary = document.outcome
+        if isinstance(summary, Fault):
+            self._quarantine(document.planned, summary)
+            return
+        self._warn_of_extension(document.planned.ref, summary)
+        self.reporter.started(document.planned.ref, num_tokens=summary.num_tokens)
+        attempt = self.store.begin(document.planned.doc_key)
+        finished = False
+        try:
+            started = time.perf_counter()
+            outcome = ring.compute(
+                self._job(document.planned, summary, attempt, ring),
+                document.works,
+                lambda status: self._progressed(document.planned.ref, status),
+            )
+            if isinstance(outcome, Fault):
+                self._quarantine(document.planned, outcome)
+                return
+            seconds = time.perf_counter() - started
+            check_receipts(document.planned.ref.source_uri, summary, outcome)
+            self._commit(document.planned, summary, attempt, outcome, ring, seconds)
+            finished = True
+        finally:
+            if not finished:
+                self.store.discard(attempt)
+
+    def set_aside(self, found: Unreadable) -> None:
+        """Quarantine a document that could not even be opened."""
+        fault = Fault(stage=found.stage, reason=found.reason, error=found.error)
+        self._write_quarantine(found.source_uri, found.doc_id, None, fault)
+
+    def _commit(
+        self,
+        planned: PlannedDocument,
+        summary: DocumentSummary,
+        attempt: Attempt,
+        receipts: list[Receipt],
+        ring: RingGroup,
+        seconds: float,
+    ) -> None:
+        row = document_row(
+            planned.ref,
+            doc_key=planned.doc_key,
+            attempt_id=attempt.attempt_id,
+            run_id=self.record.run_id,
+            summary=summary,
+            receipts=receipts,
+            config=self.config,
+            model=self.model,
+            model_check_error=ring.model_check_error,
+            seconds=seconds,
+        )
+        parts = [part for receipt in receipts for part in receipt.parts]
+        self.record.peak_rss_bytes = tuple(receipt.facts["peak_rss_bytes"] for receipt in receipts)
+        if not self.store.commit(attempt, document_row=row, parts=parts):
+            self.reporter.note(f"{planned.ref.source_uri}: another run committed it first; this attempt is discarded")
+            return
+        self.record.num_committed += 1
+        self.record.num_tokens += summary.num_tokens
+        self.reporter.committed(planned.ref, num_tokens=summary.num_tokens, seconds=seconds)
+
+    def _job(
+        self, planned: PlannedDocument, summary: DocumentSummary, attempt: Attempt, ring: RingGroup
+    ) -> ComputeJob:
+        shape = ModelShape.of(self.model, self.config.resolved_dtype)
+        patience = _PATIENCE * forward_seconds_bound(shape, summary.num_model_tokens, ring.num_ranks)
+        return ComputeJob(
+            identity=RowIdentity(
+                doc_id=planned.ref.doc_id, doc_key=planned.doc_key, attempt_id=attempt.attempt_id
+            ),
+            output=output_identity(self.config, self.model),
+            staging=str(attempt.staging),
+            unit=planned.doc_key,
+            display_name=planned.ref.source_uri,
+            extension=summary.extension,
+            num_tokens=summary.num_tokens,
+            metadata={"run_id": self.record.run_id},
+            pooling=self.config.resolved_pooling,
+            timeout_seconds=max(_LEAST_SECONDS, patience),
+        )
+
+    def _quarantine(self, planned: PlannedDocument, fault: Fault) -> None:
+        self._write_quarantine(planned.ref.source_uri, planned.ref.doc_id, planned.doc_key, fault)
+
+    def _write_quarantine(self, source_uri: str, doc_id: str, doc_key: str | None, fault: Fault) -> None:
+        self.store.quarantine(
+            source_uri=source_uri,
+            doc_id=doc_id,
+            doc_key=doc_key,
+            stage=fault.stage,
+            reason=fault.reason,
+            error=fault.error,
+            needs=fault.needs,
+        )
+        self.reporter.quarantined(source_uri, fault)
+
+    def _progressed(self, ref: DocumentRef, status: Status) -> None:
+        num_layers, num_hops = self.model.num_layers, max(1, status["num_hops"])
+        done = status["layer"] * num_hops + status["hop"]
+        self.reporter.progressed(
+            ref,
+            Progress(
+                layer=status["layer"],
+                num_layers=num_layers,
+                hop=status["hop"],
+                num_hops=num_hops,
+                fraction=min(1.0, done / (num_layers * num_hops)),
+            ),
+        )
+
+    def _warn_of_extension(self, ref: DocumentRef, summary: DocumentSummary) -> None:
+        trained = self.model.context_trained
+        if summary.extension.kind != "none":
+            self.reporter.note(
+                f"{ref.source_uri}: {summary.num_model_tokens:,} tokens, trained to {trained:,}: "
+                f"{summary.extension.kind} ×{summary.extension.factor:g}. Its scores compare only with documents of "
+                "the same factor, and quality far beyond the trained length is unproven"
+            )
+        elif summary.num_model_tokens > trained:
+            self.reporter.note(
+                f"{ref.source_uri}: {summary.num_model_tokens:,} tokens, trained to {trained:,}, positions left as "
+                "they are: expect poor predictions beyond the trained length"
+            )
