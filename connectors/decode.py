@@ -1,0 +1,137 @@
+"""Bytes to text and back, exactly: which encoding a file is in, and a proof that it gives the same bytes again.
+
+Owns the order of the tries (byte-order mark, strict UTF-8, charset-normalizer's guess, latin-1) and the rule that tells
+text from binary. Refuses anything lossy: no `surrogateescape`, no replacement characters, no translated newlines. A
+choice that does not give the exact bytes back is not taken, and latin-1, where every byte is one character, ends the row.
+"""
+
+import codecs
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Literal, cast
+
+EncodingSource = Literal["bom", "utf-8", "guess", "latin-1"]
+
+# UTF-32 little-endian begins with the mark of UTF-16 little-endian, so it is tried first.
+# Each row: the mark, the name that is stored, the codec that does not write a mark of its own.
+_MARKS = (
+    (codecs.BOM_UTF32_LE, "utf-32", "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be", "utf-32-be"),
+    (codecs.BOM_UTF8, "utf-8-sig", "utf-8"),
+    (codecs.BOM_UTF16_LE, "utf-16", "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be", "utf-16-be"),
+)
+_MARKED = {stored: (mark, codec) for mark, stored, codec in _MARKS}
+
+# C0 controls and DEL, but not those that text files hold: BS, TAB, LF, VT, FF, CR and ESC.
+_CONTROLS = bytes(b for b in (*range(0x20), 0x7F) if b not in b"\b\t\n\v\f\r\x1b")
+_CONTROLS_TOLERATED = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoded:
+    """A file's text without its byte-order mark, and how it was found. `encoding` is the name of a Python codec."""
+
+    text: str = field(repr=False)
+    encoding: str
+    encoding_source: EncodingSource
+
+
+def decode_bytes(raw: bytes) -> Decoded:
+    """The text of any bytes at all; `encode_text` gives exactly `raw` back."""
+    return _by_mark(raw) or _by_utf8(raw) or _by_guess(raw) or _by_latin1(raw)
+
+
+def decode_unless_binary(raw: bytes) -> Decoded | None:
+    """The text of a file of unknown content, or None where it is binary. All of `raw` decides, never a first block.
+
+    Binary is (1) what holds a NUL byte and is not, as a whole, valid UTF-16 or UTF-32 with a byte-order mark; and
+    (2) what is not valid UTF-8 and of which more than 2% are control bytes other than BS, TAB, LF, VT, FF, CR and ESC
+    (compressed data has about 10%, text in an old one-byte or East Asian encoding has none).
+    """
+    marked = _by_mark(raw)
+    if b"\0" in raw:
+        return marked if marked is not None and marked.encoding != "utf-8-sig" else None
+    if decoded := marked or _by_utf8(raw):
+        return decoded
+    if len(raw) - len(raw.translate(None, _CONTROLS)) > _CONTROLS_TOLERATED * len(raw):
+        return None
+    return _by_guess(raw) or _by_latin1(raw)
+
+
+def encode_text(text: str, encoding: str, encoding_source: str) -> bytes:
+    """A file's bytes from its text and stored encoding, with the byte-order mark where it had one.
+
+    Raises `UnicodeEncodeError` where `text` is not text of that encoding, `LookupError` for an unknown one.
+    """
+    return b"".join(encode_pieces((text,), encoding, encoding_source))
+
+
+def encode_pieces(pieces: Iterable[str], encoding: str, encoding_source: str) -> Iterator[bytes]:
+    """The slice of the file's bytes that each piece of its text stands for; together they are the file.
+
+    One encoder runs through all pieces, because encodings such as ISO-2022-JP carry a state from one to the next.
+    The byte-order mark belongs to the first piece, what closes the last state to the last one.
+    """
+    mark, codec = _MARKED[encoding] if encoding_source == "bom" else (b"", encoding)
+    encoder = codecs.getincrementalencoder(codec)(errors="strict")
+    ahead = mark
+    remaining = iter(pieces)
+    piece = next(remaining, None)
+    while piece is not None:
+        following = next(remaining, None)
+        yield ahead + encoder.encode(piece, final=following is None)
+        ahead, piece = b"", following
+
+
+def decoder_version() -> str:
+    """Changes whenever the same bytes may be decoded to another text: the guess is charset-normalizer's."""
+    return f"charset-normalizer-{version('charset-normalizer')}"
+
+
+def _by_mark(raw: bytes) -> Decoded | None:
+    for mark, stored, codec in _MARKS:
+        if raw.startswith(mark) and (text := _exactly(raw[len(mark) :], codec)) is not None:
+            return Decoded(text=text, encoding=stored, encoding_source="bom")
+    return None
+
+
+def _by_utf8(raw: bytes) -> Decoded | None:
+    try:
+        # Strict UTF-8 is one-to-one, so the way back needs no check.
+        return Decoded(text=raw.decode("utf-8"), encoding="utf-8", encoding_source="utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def _by_guess(raw: bytes) -> Decoded | None:
+    from charset_normalizer import from_bytes  # needed by few files, and slow to import
+
+    for match in from_bytes(raw):
+        codec = codecs.lookup(match.encoding).name
+        if (text := _exactly(raw, codec)) is not None:
+            return Decoded(text=text, encoding=codec, encoding_source="guess")
+    return None
+
+
+def _by_latin1(raw: bytes) -> Decoded:
+    return Decoded(text=raw.decode("latin-1"), encoding="latin-1", encoding_source="latin-1")
+
+
+def _exactly(raw: bytes, codec: str) -> str | None:
+    """The text of `raw`, or None where the codec fails or does not give the bytes back, whole and line by line."""
+    try:
+        text = raw.decode(codec)
+        # A lone surrogate (UTF-7 lets them through) has no UTF-8, and the document's text is UTF-8.
+        text.encode("utf-8")
+        lines = text.splitlines(keepends=True) if codec not in _STATELESS else [text]
+        if b"".join(encode_pieces(lines, codec, cast(EncodingSource, "guess"))) == raw:
+            return text
+    except UnicodeError:
+        pass
+    return None
+
+
+# Encodings in which each character always has the same bytes: checking them whole is checking them in any pieces.
+_STATELESS = frozenset({"utf-8", "utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"})

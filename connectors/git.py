@@ -1,0 +1,210 @@
+"""The one door to git: GitPython's command interface over the installed git, read-only, by object id.
+
+Owns the environment that git runs in and every message that comes from git. Refuses the network (no protocol is
+allowed, no object is fetched on demand), the work tree, replacement objects, prompts and locks. Arguments that a user
+gives are never read as options. Nothing here runs a hook: the commands used have none.
+"""
+
+import contextlib
+import difflib
+import os
+import re
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn
+
+from longdoc.errors import SourceError
+
+if TYPE_CHECKING:
+    from git import Git
+
+# GIT_NO_LAZY_FETCH came with git 2.39.4; GIT_ALLOW_PROTOCOL with no protocol in it does the same in older ones.
+_ENVIRONMENT = {
+    "GIT_ALLOW_PROTOCOL": "",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_TERMINAL_PROMPT": "0",
+}
+# Set by git for its hooks, and by some users: they would point every command below at another repository.
+_MISLEADING = (
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_COMMON_DIR",
+    "GIT_DIR",
+    "GIT_INDEX_FILE",
+    "GIT_NAMESPACE",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_PREFIX",
+    "GIT_SHALLOW_FILE",
+    "GIT_WORK_TREE",
+)
+_OPTIONS = ("--no-replace-objects", "--no-pager")
+_CREDENTIALS = re.compile(r"(?<=://)[^/\s@]+@")
+# Ids written at once must fit in a pipe (16 KiB on macOS), or git and its reader would wait for each other.
+_IDS_AT_ONCE = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeEntry:
+    """One path of a commit. `mode` is git's, in octal digits; `num_bytes` is None where the object is not here."""
+
+    mode: str
+    object_id: str
+    path: bytes
+    num_bytes: int | None
+
+
+def without_credentials(text: str) -> str:
+    """`text` with user names and passwords taken out of its URLs."""
+    return _CREDENTIALS.sub("", text)
+
+
+def is_repository(path: str) -> bool:
+    """Whether a folder looks like the top of a repository: a work tree, a linked one, or a bare repository."""
+    if os.path.lexists(os.path.join(path, ".git")):  # noqa: PTH118, path may hold bytes that are no text
+        return True
+    return all(os.path.exists(os.path.join(path, name)) for name in ("HEAD", "objects", "refs"))  # noqa: PTH110, PTH118
+
+
+def find_git_dir(path: str) -> str:
+    """The common git directory of the repository that holds `path`, absolute. Raises `SourceError` with git's words."""
+    status, output, error = _run(["-C", path, "rev-parse", "--path-format=absolute", "--git-common-dir"])
+    if status == 0:
+        return os.path.realpath(os.fsdecode(output.removesuffix(b"\n")))
+    if "dubious ownership" in error:
+        raise SourceError(f"{path} belongs to another user, so git does not trust it.\n{error}")
+    message = f"{path} is not a git repository: git says {error!r}. Name a folder that git clone or git init made"
+    raise SourceError(f"{message}, or use --kind book for a folder of books.")
+
+
+def resolve_commit(path: str, revision: str | None) -> str:
+    """The commit id that a revision (None: HEAD, of this very work tree) names now. Raises `SourceError`."""
+    wanted = "HEAD" if revision is None else revision
+    if "\0" not in wanted:
+        command = ["-C", path, "rev-parse", "--verify", "--end-of-options", f"{wanted}^{{commit}}"]
+        status, output, error = _run(command)
+        if status == 0:
+            return output.decode("ascii").strip()
+    else:
+        error = "a revision cannot hold a NUL character"
+    _refuse_revision(path, revision, error)
+
+
+def _refuse_revision(path: str, revision: str | None, error: str) -> NoReturn:
+    names = _names(path)
+    if not names and _run(["-C", path, "rev-parse", "--verify", "HEAD"])[0] != 0:
+        raise SourceError(f"{path} has no commits yet. Commit something, then run again.")
+    if revision is None:
+        raise SourceError(f"{path}: HEAD names no commit. Choose one with --revision, for example {names[0]!r}.")
+    near = difflib.get_close_matches(revision, names, n=3)
+    hint = f" Near it: {', '.join(near)}." if near else ""
+    message = f"{path} has no commit that {revision!r} names: git says {error!r}.{hint}"
+    raise SourceError(f"{message} `git branch -a`, `git tag` and `git log` list what it has.")
+
+
+def _names(path: str) -> list[str]:
+    _, output, _ = _run(["-C", path, "for-each-ref", "--format=%(refname:short)"])
+    return output.decode("utf-8", errors="replace").split()
+
+
+def list_tree(git_dir: str, commit_id: str) -> list[TreeEntry]:
+    """Every path of a commit below its root, in git's order. Raises `SourceError` where the commit cannot be listed."""
+    status, output, error = _run([f"--git-dir={git_dir}", "ls-tree", "-r", "-z", "-l", "--full-tree", commit_id])
+    if status == 0:
+        return [_tree_entry(line) for line in output.split(b"\0")[:-1]]
+    if "promisor remote" not in error:
+        raise SourceError(f"{git_dir}: commit {commit_id} cannot be listed: git says {error!r}. Try `git fsck`.")
+    return _list_partial_clone(git_dir, commit_id)
+
+
+def _list_partial_clone(git_dir: str, commit_id: str) -> list[TreeEntry]:
+    """The same where objects were left at the remote: git would stop at the first, so sizes come from what is here."""
+    here = _sizes_here(git_dir)
+    status, output, error = _run([f"--git-dir={git_dir}", "ls-tree", "-r", "-z", "--full-tree", commit_id])
+    if status != 0:
+        message = f"{git_dir}: folders of commit {commit_id} were never fetched: git says {error!r}."
+        raise SourceError(f"{message} Fetch them with `git fetch --refetch`, or clone without --filter.")
+    entries = []
+    for line in output.split(b"\0")[:-1]:
+        facts, path = line.split(b"\t", 1)
+        size = str(here.get(facts.split()[2].decode("ascii"), "BAD"))
+        entries.append(_tree_entry(facts + b" " + size.encode("ascii") + b"\t" + path))
+    return entries
+
+
+def _sizes_here(git_dir: str) -> dict[str, int]:
+    command = [f"--git-dir={git_dir}", "cat-file", "--batch-all-objects", "--unordered"]
+    status, output, error = _run([*command, "--batch-check=%(objectname) %(objectsize)"])
+    if status != 0:
+        raise SourceError(f"{git_dir}: its objects cannot be listed: git says {error!r}. Try `git fsck`.")
+    lines = (line.split() for line in output.splitlines())
+    return {name.decode("ascii"): int(size) for name, size in lines}
+
+
+def _tree_entry(line: bytes) -> TreeEntry:
+    # <mode> SP <type> SP <object> SP+ <size> TAB <path>; the size is "-" for a commit, "BAD" for a missing blob.
+    facts, path = line.split(b"\t", 1)
+    mode, _, object_id, size = facts.decode("ascii").split()
+    num_bytes = int(size) if size.isdigit() else 0 if mode == "160000" else None
+    return TreeEntry(mode=mode, object_id=object_id, path=path, num_bytes=num_bytes)
+
+
+def read_objects(git_dir: str, object_ids: Sequence[str]) -> Iterator[bytes | None]:
+    """The content of each object in turn, None for one that is not here. One git process serves them all.
+
+    Raises `SourceError` where git stops, for instance at a damaged object.
+    """
+    command = _command([f"--git-dir={git_dir}", "cat-file", "--batch"])
+    process = _git().execute(command, as_process=True, istream=subprocess.PIPE)
+    stdin, stdout = process.stdin, process.stdout
+    try:
+        for start in range(0, len(object_ids), _IDS_AT_ONCE):
+            batch = object_ids[start : start + _IDS_AT_ONCE]
+            with contextlib.suppress(BrokenPipeError):  # the header that then fails to come says why
+                stdin.write("".join(f"{object_id}\n" for object_id in batch).encode("ascii"))
+                stdin.flush()
+            for object_id in batch:
+                header = stdout.readline().split()
+                if header[1:] == [b"missing"]:
+                    yield None
+                    continue
+                content = stdout.read(int(header[2]) + 1) if len(header) == 3 else b""
+                if len(header) != 3 or len(content) != int(header[2]) + 1:
+                    error = without_credentials(process.stderr.read().decode("utf-8", errors="replace").strip())
+                    raise SourceError(f"{git_dir}: object {object_id} cannot be read: git says {error!r}. Try `git fsck`.")
+                yield content[:-1]
+    finally:
+        with contextlib.suppress(BrokenPipeError):
+            stdin.close()
+        process.__del__()
+
+
+def _run(arguments: list[str]) -> tuple[int, bytes, str]:
+    """One git command: its status, its output as bytes, and what it says on standard error, without credentials."""
+    status, output, error = _git().execute(
+        _command(arguments),
+        with_extended_output=True,
+        with_exceptions=False,
+        stdout_as_string=False,
+        strip_newline_in_stdout=False,
+    )
+    assert isinstance(output, bytes)
+    return int(status), output, without_credentials(str(error))
+
+
+def _command(arguments: list[str]) -> list[str]:
+    # GitPython hands on the whole environment and can add to it, not take from it.
+    misleading = [name for name in _MISLEADING if name in os.environ]
+    prefix = ["env", *(part for name in misleading for part in ("-u", name))] if misleading else []
+    return [*prefix, "git", *_OPTIONS, *arguments]
+
+
+def _git() -> "Git":
+    # Importing GitPython looks for git and raises ImportError where there is none, so it waits until git is needed.
+    try:
+        from git import Git
+    except ImportError as error:
+        raise SourceError("git is not installed, or not on PATH. Install git 2.31 or newer to read repositories.") from error
+    git = Git()
+    git.update_environment(**_ENVIRONMENT)
+    return git

@@ -1,0 +1,159 @@
+"""Text books: `.txt`, `.text`, `.md` and `.markdown` files as documents made of chapters.
+
+Owns how a file becomes segments: `boilerplate` (what Project Gutenberg puts around a book), `front_matter` (what stands
+before the first heading, its table of contents included), `part`, `chapter`, `section` (prologue, epilogue, appendix
+and the like), and `text` for a book in which no heading was found. Each is a unit of its own, and together they are
+the file. Refuses an empty file and one that changed since it was listed; anything else is text in some encoding.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from connectors.building import Origin, Tiles
+from connectors.chapters import Heading, find_headings
+from connectors.decode import Decoded, decode_bytes, decoder_version, encode_pieces
+from connectors.gutenberg import find_body, read_header
+from connectors.markdown import find_markdown_headings
+from longdoc.errors import DocumentError
+from longdoc.files import sha256_file
+from longdoc.records import Document, DocumentKind, Unreadable
+
+MARKDOWN_EXTENSIONS = (".md", ".markdown")
+TEXT_EXTENSIONS = (".txt", ".text", *MARKDOWN_EXTENSIONS)
+# Raise it when the same bytes would become another text or other segments.
+_VERSION = "text-1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BookRef:
+    """One text file, found and hashed but not read. `version` is the SHA-256 of its bytes."""
+
+    path: str
+    doc_id: str
+    version: str
+    connector_version: str
+    num_bytes_source: int
+    kind: DocumentKind = "book"
+
+    @property
+    def source_uri(self) -> str:
+        """The file's absolute path as a URI."""
+        return self.doc_id
+
+    def read(self) -> Document:
+        """The book. Raises `DocumentError`: reason `empty`, `changed` since it was listed, or `unreadable`."""
+        path = Path(self.path)
+        try:
+            raw = path.read_bytes()
+        except OSError as error:
+            message = f"{path} cannot be read: {error.strerror}. Give read access to it, or leave it out."
+            raise DocumentError(message, stage="read", reason="unreadable") from error
+        if hashlib.sha256(raw).hexdigest() != self.version:
+            message = f"{path} changed between listing and reading. Run again when nothing writes to it."
+            raise DocumentError(message, stage="read", reason="changed")
+        return read_book(raw, path=path)
+
+
+def list_book(path: Path) -> BookRef | Unreadable:
+    """One file as a document to be read later. A file without read access is `Unreadable`."""
+    path = path.resolve()
+    uri = path.as_uri()
+    try:
+        return BookRef(
+            path=str(path),
+            doc_id=uri,
+            version=sha256_file(path),
+            connector_version=f"{_VERSION}+{decoder_version()}",
+            num_bytes_source=path.stat().st_size,
+        )
+    except OSError as error:
+        message = f"{path} cannot be read: {error.strerror}. Give read access to it, or leave it out."
+        return Unreadable(
+            doc_id=uri, kind="book", source_uri=uri, stage="read", reason="unreadable", error=message
+        )
+
+
+def read_book(raw: bytes, *, path: Path) -> Document:
+    """The bytes of a book as a document; `path` gives its address, its format and, failing all else, its title."""
+    decoded = decode_bytes(raw)
+    if not decoded.text:
+        message = f"{path} is empty: it holds no character of text. Leave it out, or fill it."
+        raise DocumentError(message, stage="read", reason="empty")
+    body_start, body_stop = find_body(decoded.text)
+    header = read_header(decoded.text[:body_start])
+    title, sections = _sections(decoded.text, body_start, body_stop, is_markdown=path.suffix in MARKDOWN_EXTENSIONS)
+    tiles = _tiles(decoded, sections)
+    document = Document(
+        kind="book",
+        source_uri=path.resolve().as_uri(),
+        title=header.title or title or path.stem,
+        authors=header.authors,
+        language=header.language,
+        num_bytes_source=len(raw),
+        text=tiles.text(),
+        segments=tuple(tiles.segments),
+    )
+    document.check()
+    return document
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Section:
+    """A stretch of the text that becomes one segment."""
+
+    kind: str
+    title: str | None
+    char_start: int
+    char_stop: int
+
+
+def _sections(text: str, body_start: int, body_stop: int, *, is_markdown: bool) -> tuple[str | None, list[_Section]]:
+    """The book's title, where its format has one, and the sections that tile the text."""
+    body = text[body_start:body_stop]
+    title, headings = find_markdown_headings(body) if is_markdown else (None, find_headings(body))
+    cuts = [("boilerplate", None, 0), *_cuts(body, body_start, headings), ("boilerplate", None, body_stop)]
+    stops = [start for _, _, start in cuts[1:]] + [len(text)]
+    sections = [
+        _Section(kind=kind, title=heading, char_start=start, char_stop=stop)
+        for (kind, heading, start), stop in zip(cuts, stops, strict=True)
+        if start < stop
+    ]
+    return title, sections
+
+
+def _cuts(body: str, body_start: int, headings: list[Heading]) -> Iterator[tuple[str, str | None, int]]:
+    """Where each section of the body starts. White space before the first heading belongs to what the heading opens."""
+    if not headings:
+        yield "text", None, body_start
+        return
+    if body[: headings[0].char_start].strip():
+        yield "front_matter", None, body_start
+        first_start = headings[0].char_start
+    else:
+        first_start = 0
+    yield headings[0].kind, headings[0].title, body_start + first_start
+    for heading in headings[1:]:
+        yield heading.kind, heading.title, body_start + heading.char_start
+
+
+def _tiles(decoded: Decoded, sections: list[_Section]) -> Tiles:
+    tiles = Tiles()
+    texts = [decoded.text[section.char_start : section.char_stop] for section in sections]
+    slices = encode_pieces(texts, decoded.encoding, decoded.encoding_source)
+    for unit, (section, text, raw) in enumerate(zip(sections, texts, slices, strict=True)):
+        tiles.add(
+            text,
+            kind=section.kind,
+            unit=unit,
+            is_content=True,
+            title=section.title,
+            origin=Origin(
+                encoding=decoded.encoding,
+                encoding_source=decoded.encoding_source,
+                num_bytes=len(raw),
+                sha256=hashlib.sha256(raw).hexdigest(),
+            ),
+        )
+    return tiles
