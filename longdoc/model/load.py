@@ -3,7 +3,8 @@
 Owns loading (safetensors only, from a folder, never from a network), and the two halves of a forward pass: hidden
 states of a shard at its global positions, and the model's own output head over a tile of them. Keeps no K/V cache and
 no gradient. Refuses weights that are missing or misshapen: transformers would fill them with noise and go on.
-Legend: T tokens of a shard or tile, C hidden size, V vocabulary.
+Legend: T tokens of a shard or tile, C hidden size, V vocabulary; B batch (1), H query heads, G key-value heads,
+D head dimension.
 """
 
 import contextlib
@@ -47,6 +48,11 @@ class RingModel:
         return next(self.causal_model.parameters()).device
 
     @property
+    def attention(self) -> str:
+        """The name of the attention that transformers calls."""
+        return str(self._base.config._attn_implementation)  # type: ignore[union-attr]  # transformers' own record of it
+
+    @property
     def extension(self) -> ContextExtension:
         """The context extension that is in place."""
         return self._rotary.current
@@ -63,6 +69,9 @@ class RingModel:
         """
         if token_ids_T.shape != positions_T.shape or token_ids_T.dim() != 1:
             raise ValueError(f"token ids {tuple(token_ids_T.shape)} at positions {tuple(positions_T.shape)}")
+        if len(token_ids_T) == 0:
+            self._take_part_without_tokens()
+            return torch.empty((0, self.embedding_size), dtype=self.dtype, device=self.device)
         output = self._base(
             input_ids=token_ids_T[None],
             position_ids=positions_T[None],
@@ -72,6 +81,21 @@ class RingModel:
         )
         hidden_TC: Tensor = output.last_hidden_state[0]
         return hidden_TC
+
+    def _take_part_without_tokens(self) -> None:
+        """Attend once a layer with nothing, because transformers cannot reshape an empty shard and the ring waits."""
+        from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, causal_mask_function
+        from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+        if self.attention != RING_ATTENTION:
+            return
+        attend = ALL_ATTENTION_FUNCTIONS[RING_ATTENTION]
+        mask = ALL_MASK_ATTENTION_FUNCTIONS[RING_ATTENTION](mask_function=causal_mask_function, attention_mask=None)
+        heads, kv_heads, dim = self.local.num_heads, self.local.num_kv_heads, self.local.head_dim
+        q_BHTD = torch.empty((1, heads, 0, dim), dtype=self.dtype, device=self.device)
+        kv_BGTD = torch.empty((1, kv_heads, 0, dim), dtype=self.dtype, device=self.device)
+        for _ in range(self.num_layers):
+            attend(self._base, q_BHTD, kv_BGTD, kv_BGTD, mask)
 
     @torch.no_grad()
     def logits(self, hidden_TC: Tensor) -> Tensor:
