@@ -58,16 +58,23 @@ class RingContext:
         self._buffers: RingBuffers | None = None
 
     def attend(self, q_HTD: torch.Tensor, k_GSD: torch.Tensor, v_GSD: torch.Tensor, scale: float) -> torch.Tensor:
-        """The ring attention of the next layer: out_HTD. Raises `ValueError` for a shard that is not this rank's."""
-        num_tokens = self.layout.num_tokens_of(self.exchange.rank)
-        if not q_HTD.shape[1] == k_GSD.shape[1] == num_tokens:
+        """The ring attention of the next layer: out_HTD. Raises `ValueError` for a shard that is not this rank's.
+
+        A rank that owns no token may run its model on one placeholder token, because models cannot run on none: the
+        rank takes part in the hops of every layer, the placeholder does not, and its attention is 0.
+        """
+        num_tokens, num_given = self.layout.num_tokens_of(self.exchange.rank), q_HTD.shape[1]
+        if num_tokens == 0 and num_given == 1:
+            self._attend(q_HTD[:, :0], k_GSD[:, :0], v_GSD[:, :0], scale)
+            return torch.zeros_like(q_HTD)
+        if not num_given == k_GSD.shape[1] == num_tokens:
             raise ValueError(
-                f"rank {self.exchange.rank} attends with {q_HTD.shape[1]} queries and {k_GSD.shape[1]} keys, but the"
-                f" layout gives it {num_tokens} tokens"
+                f"rank {self.exchange.rank} attends with {num_given} queries and {k_GSD.shape[1]} keys, but the layout"
+                f" gives it {num_tokens} tokens"
             )
-        if self._buffers is None or not self._buffers.fit(k_GSD, self._max_keys):
-            self._buffers = None  # Freed before the larger ones exist.
-            self._buffers = RingBuffers.allocate(k_GSD, max_keys=self._max_keys, num_ranks=self.layout.num_ranks)
+        return self._attend(q_HTD, k_GSD, v_GSD, scale)
+
+    def _attend(self, q_HTD: torch.Tensor, k_GSD: torch.Tensor, v_GSD: torch.Tensor, scale: float) -> torch.Tensor:
         layer = self.num_calls
         self.num_calls += 1
         return ring_attention(
@@ -78,9 +85,19 @@ class RingContext:
             exchange=self.exchange,
             kernel=self.kernel,
             scale=scale,
-            buffers=self._buffers,
+            buffers=self._buffers_for(k_GSD),
             report=lambda hop, num_hops: self.report(layer, hop, num_hops),
         )
+
+    def _buffers_for(self, k_GSD: torch.Tensor) -> RingBuffers:
+        if self._buffers is None or not self._buffers.fit(k_GSD, self._max_keys):
+            self._buffers = None  # Let go before the larger ones exist.
+            self._buffers = RingBuffers.allocate(k_GSD, max_keys=self._max_keys, num_ranks=self.layout.num_ranks)
+        return self._buffers
+
+    def release(self) -> None:
+        """Let the buffers go; the next layer allocates them anew."""
+        self._buffers = None
 
     def assert_engaged(self, num_layers: int) -> None:
         """Raise `ModelError` unless the ring ran once for each layer since the last check; then count anew."""
@@ -106,7 +123,7 @@ def use_ring(context: RingContext) -> Iterator[RingContext]:
         yield context
     finally:
         _active.reset(token)
-        context._buffers = None
+        context.release()
 
 
 def register_ring_attention() -> None:

@@ -7,6 +7,7 @@ them hang.
 """
 
 import gc
+import re
 from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
@@ -58,7 +59,7 @@ class DistributedExchange:
         try:
             works = dist.batch_isend_irecv(operations)
         except RuntimeError as error:
-            failure = _first_line(error)
+            failure = _cause(error)
         if failure is not None:
             raise self._lost(", ".join(names), failure)
         self._pending = list(zip(names, works, strict=True))
@@ -86,7 +87,7 @@ class DistributedExchange:
         try:
             work.wait(timedelta(seconds=self._timeout_s))
         except RuntimeError as error:
-            return _first_line(error)
+            return _cause(error)
         return None
 
     def _lost(self, what: str, failure: str) -> InfrastructureError:
@@ -102,7 +103,7 @@ class DistributedExchange:
         try:
             work = dist.all_reduce(tensor, reduce_op, group=self._open_group(), async_op=True)
         except RuntimeError as error:
-            failure = _first_line(error)
+            failure = _cause(error)
         else:
             assert work is not None
             failure = self._wait(work)
@@ -124,5 +125,7 @@ class DistributedExchange:
         return self._group
 
 
-def _first_line(error: RuntimeError) -> str:
-    return str(error).strip().partition("\n")[0]
+def _cause(error: RuntimeError) -> str:
+    """What gloo says, without the place in its source before it and the advice behind it."""
+    first_line = str(error).strip().partition("\n")[0]
+    return re.sub(r"^\[[^\]]*\.cc:\d+\] ", "", first_line).partition(". ")[0].rstrip(".")
