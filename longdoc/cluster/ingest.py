@@ -15,7 +15,7 @@ from longdoc.files import cache_folder
 from longdoc.model.positions import choose_extension
 from longdoc.outputs.spans import plan_spans
 from longdoc.outputs.work import RankWork, build_work
-from longdoc.records import DocumentRef, Int32s
+from longdoc.records import Document, DocumentRef, Int32s, TokenSequence
 from longdoc.reporting import Fault
 from longdoc.ring.layout import Layout
 from longdoc.tokenization.cache import TokenCache
@@ -28,10 +28,10 @@ PARALLEL_CHARS = 8_000_000
 EncodePieces = Callable[[Sequence[str]], Sequence[Int32s]]
 
 
-def prepare(
-    ref: DocumentRef, spec: IngestSpec, shape: ModelShape, encode_pieces: EncodePieces | None = None
-) -> tuple[DocumentSummary, list[RankWork]]:
-    """Read, encode and cut one document for a ring. Raises `DocumentError` where the document is at fault."""
+def read_tokens(
+    ref: DocumentRef, model_folder: str, encode_pieces: EncodePieces | None = None
+) -> tuple[Document, TokenSequence]:
+    """Read and encode one document. Raises `DocumentError` where the document is at fault."""
     document = ref.read()
     if not document.text:
         raise DocumentError(
@@ -39,9 +39,16 @@ def prepare(
             stage="read",
             reason="empty",
         )
-    vocabulary = Vocabulary.load(Path(spec.model_folder))
+    vocabulary = Vocabulary.load(Path(model_folder))
     with TokenCache(cache_folder() / "tokens.sqlite") as cache:
-        sequence = encode_document(document, vocabulary, cache=cache, encode_pieces=encode_pieces)
+        return document, encode_document(document, vocabulary, cache=cache, encode_pieces=encode_pieces)
+
+
+def prepare(
+    ref: DocumentRef, spec: IngestSpec, shape: ModelShape, encode_pieces: EncodePieces | None = None
+) -> tuple[DocumentSummary, list[RankWork]]:
+    """Read, encode and cut one document for a ring. Raises `DocumentError` where the document is at fault."""
+    document, sequence = read_tokens(ref, spec.model_folder, encode_pieces)
     extension = choose_extension(spec.context_extension, sequence.num_model_tokens, spec.context_trained)
     check_capacity(shape, sequence.num_model_tokens, spec.num_ranks, spec.capacity_bytes, name=ref.source_uri)
     spans = plan_spans(document, sequence, spec.span_tokens)

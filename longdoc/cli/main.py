@@ -1,0 +1,101 @@
+"""The command line: one group, one module a command. Turns every foreseeable failure into a message and an exit code.
+
+Commands are imported when they are called, so that `longdoc --help` needs neither torch nor Ray.
+"""
+
+import importlib
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+from types import FrameType
+from typing import Any
+
+import click
+
+from longdoc import __version__
+from longdoc.errors import InfrastructureError, Interrupted, LongdocError
+
+#: Command -> (module, attribute, one line of help). The help stands here so that listing imports nothing.
+COMMANDS = {
+    "run": ("longdoc.cli.run", "run", "Read sources with a model and write embeddings and scores to Parquet."),
+    "plan": ("longdoc.cli.plan", "plan", "Count tokens and memory of sources and name the ring; runs nothing."),
+    "verify": ("longdoc.cli.verify", "verify", "Check every promise about an output, from its files alone."),
+    "inspect": ("longdoc.cli.inspect", "inspect", "Show where every byte of a source goes."),
+    "models": ("longdoc.cli.models", "models", "List, fetch and check models."),
+}
+
+_EPILOG = """\b
+Start here:
+  longdoc run book.txt -o out          a book, with the default model
+  longdoc run path/to/repo -o out      a git repository at HEAD
+  longdoc verify out                   check what was written
+"""
+
+
+class _LazyGroup(click.Group):
+    """Imports a command's module when the command is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, attribute, _ = COMMANDS[cmd_name]
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, _, summary) in COMMANDS.items()])
+
+
+@click.group(cls=_LazyGroup, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="longdoc")
+def cli() -> None:
+    """Read whole books and whole git repositories with a pretrained model, however long they are.
+
+    One exact forward pass over each document on a ring of workers; embeddings and scores go to Parquet, and every
+    byte of the source is accounted for.
+
+    Exit codes: 0 all committed, 1 a check said no, 2 cannot start, 3 some documents quarantined, 4 incomplete for
+    infrastructure reasons (run again), 130 interrupted.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The entry point: run the command line and exit with the designed code."""
+    sys.exit(call(arguments))
+
+
+def call(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        outcome: Any = cli.main(args=arguments, prog_name="longdoc", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return 2
+    except (KeyboardInterrupt, click.Abort, Interrupted):
+        click.echo("\nInterrupted. What was committed stays; the same command takes up the rest.", err=True)
+        return Interrupted.exit_code
+    except LongdocError as error:
+        click.echo(f"Error: {error}", err=True)
+        return error.exit_code
+    except BrokenPipeError:
+        # Whoever read our output left; there is nobody to tell. Python would complain once more while exiting.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except MemoryError:
+        click.echo("Error: this process ran out of memory. Use a machine with more of it.", err=True)
+        return InfrastructureError.exit_code
+    except Exception:
+        click.echo(f"{traceback.format_exc()}\nError: this is a fault in longdoc; please report the lines above.", err=True)
+        return InfrastructureError.exit_code
+    return outcome if isinstance(outcome, int) else 0
+
+
+def _terminate(signum: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,85 @@
+"""`longdoc plan`: what a run would take, without running it."""
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from longdoc.cli.options import config_option, model_options, selection_of, source_options
+from longdoc.cli.sources import open_sources
+
+if TYPE_CHECKING:
+    from longdoc.runs.forecast import DocumentForecast
+
+
+@click.command()
+@click.argument("sources", nargs=-1, metavar="SOURCE...")
+@model_options
+@source_options
+@config_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.pass_context
+def plan(ctx: click.Context, sources: tuple[str, ...], *, as_json: bool, **options: object) -> None:
+    """Count the tokens and segments of every SOURCE, and the memory each rank of the ring would need.
+
+    Reads and encodes the sources and loads no model weights. Memory is by formula. Exits 3 when a run would quarantine
+    a document.
+    """
+    from longdoc.cluster.placement import check_fits
+    from longdoc.config import RunConfig
+    from longdoc.model.sources import find_model
+    from longdoc.runs.forecast import forecast
+    from longdoc.runs.planning import find_documents
+    from longdoc.runs.setup import ring_spec
+
+    selection = selection_of({name: options.pop(name) for name in ("kind", "include", "exclude", "revision")})
+    config = RunConfig(output="", **options)  # type: ignore[arg-type]  # click gave each option its type
+    ring = ring_spec(config)
+    check_fits(ring)
+    refs, unreadable = find_documents(open_sources(sources, selection))
+    model = find_model(config.model, report=lambda line: click.echo(line, err=True))
+    forecasts = []
+    for ref in refs:
+        click.echo(f"reading {ref.source_uri}", err=True)
+        forecasts.append(forecast(ref, config, model, ring))
+    problems = len(unreadable) + sum(found.problem is not None for found in forecasts)
+    if as_json:
+        rows = [asdict(found) for found in forecasts]
+        click.echo(
+            json.dumps(
+                {"model": model.name, "documents": rows, "unreadable": [asdict(found) for found in unreadable]}, indent=2
+            )
+        )
+    else:
+        _print(forecasts)
+        for found in unreadable:
+            click.echo(f"{found.source_uri}: cannot be read: {found.error}")
+    ctx.exit(3 if problems else 0)
+
+
+def _print(forecasts: "list[DocumentForecast]") -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from longdoc.cli.progress import printable
+    from longdoc.estimate import format_bytes
+
+    table = Table("document", "bytes", "tokens", "segments", "spans", "ring", "a rank", "smallest ring", box=None)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for found in forecasts:
+        counts = [found.num_tokens, found.num_segments, found.num_spans]
+        table.add_row(
+            escape(printable(found.source_uri)),
+            f"{found.num_bytes_source:,}",
+            *("-" if count is None else f"{count:,}" for count in counts),
+            str(found.ring_size),
+            "-" if found.bytes_per_rank is None else format_bytes(found.bytes_per_rank),
+            "-" if found.smallest_ring is None else str(found.smallest_ring),
+        )
+    Console(highlight=False, soft_wrap=True).print(table)
+    for found in forecasts:
+        if found.problem:
+            click.echo(f"would be quarantined: {printable(found.problem)}")

@@ -1,0 +1,42 @@
+"""`longdoc run`: the batch job."""
+
+import click
+
+from longdoc.cli.options import config_option, model_options, run_options, selection_of, source_options
+from longdoc.cli.sources import open_sources
+
+
+@click.command()
+@click.argument("sources", nargs=-1, metavar="SOURCE...")
+@run_options
+@model_options
+@source_options
+@config_option
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+@click.pass_context
+def run(ctx: click.Context, sources: tuple[str, ...], *, as_json: bool, **options: object) -> None:
+    """Read every SOURCE with a model and write embeddings and scores to Parquet.
+
+    A SOURCE is a book (.txt, .md), a folder of books, or a git repository. Each document is read whole, in one exact
+    forward pass on a ring of workers. What an earlier run committed is not computed again; a document that fails is
+    quarantined with its reason and the others go on.
+
+    \b
+    Examples:
+      longdoc run alice.txt -o out
+      longdoc run ~/src/flask -o out --include 'src/**' --revision v3.0
+      longdoc run --config job.toml --ring-size 4
+    """
+    from longdoc.cli.progress import make_reporter, print_summary
+    from longdoc.config import RunConfig
+    from longdoc.errors import StartError
+    from longdoc.run import run as run_sources
+
+    if options["output"] is None:
+        raise StartError("no output is named; add --output OUT.")
+    selection = selection_of({name: options.pop(name) for name in ("kind", "include", "exclude", "revision")})
+    config = RunConfig(**options)  # type: ignore[arg-type]  # click gave each option its type
+    with make_reporter() as reporter:
+        summary = run_sources(config, open_sources(sources, selection), reporter)
+    print_summary(summary, config.output, as_json=as_json)
+    ctx.exit(summary.exit_code)

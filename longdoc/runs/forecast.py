@@ -1,0 +1,62 @@
+"""What a document would need: its tokens, the memory of each rank, the smallest ring that fits. Computes nothing."""
+
+from dataclasses import dataclass
+
+from longdoc.cluster.ingest import read_tokens
+from longdoc.cluster.placement import MAX_RANKS_PER_CORE, RingSpec
+from longdoc.config import RunConfig
+from longdoc.errors import DocumentError
+from longdoc.estimate import ModelShape, available_bytes, bytes_per_rank, check_capacity, smallest_ring
+from longdoc.model.positions import choose_extension
+from longdoc.model.sources import LocalModel
+from longdoc.outputs.spans import plan_spans
+from longdoc.records import DocumentRef
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentForecast:
+    """One document's needs. `smallest_ring` is None where no ring of this machine holds the document.
+
+    `problem` says why a run would quarantine the document; the counts are then as far as they are known.
+    """
+
+    source_uri: str
+    num_bytes_source: int
+    num_tokens: int | None = None
+    num_segments: int | None = None
+    num_spans: int | None = None
+    context_extension: str | None = None
+    context_extension_factor: float | None = None
+    ring_size: int
+    bytes_per_rank: int | None = None
+    smallest_ring: int | None = None
+    problem: str | None = None
+
+
+def forecast(ref: DocumentRef, config: RunConfig, model: LocalModel, ring: RingSpec) -> DocumentForecast:
+    """Read and encode one document, and apply the formulas to it."""
+    known: dict[str, object] = {}
+    try:
+        document, sequence = read_tokens(ref, str(model.folder))
+        shape = ModelShape.of(model, config.resolved_dtype)
+        num_tokens = sequence.num_model_tokens
+        known |= {
+            "num_tokens": sequence.num_tokens,
+            "num_segments": len(document.segments),
+            "num_spans": len(plan_spans(document, sequence, config.span_tokens)),
+            "bytes_per_rank": bytes_per_rank(shape, num_tokens, ring.num_ranks),
+            "smallest_ring": smallest_ring(
+                shape, num_tokens, available_bytes(), most=ring.num_cores * MAX_RANKS_PER_CORE
+            ),
+        }
+        extension = choose_extension(config.context_extension, num_tokens, model.context_trained)
+        known |= {"context_extension": extension.kind, "context_extension_factor": extension.factor}
+        check_capacity(shape, num_tokens, ring.num_ranks, available_bytes() // ring.num_ranks, name=ref.source_uri)
+    except DocumentError as error:
+        known["problem"] = str(error)
+    return DocumentForecast(
+        source_uri=ref.source_uri,
+        num_bytes_source=ref.num_bytes_source,
+        ring_size=ring.num_ranks,
+        **known,  # type: ignore[arg-type]  # filled in step by step, so that a fault keeps what was known
+    )
