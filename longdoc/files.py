@@ -31,13 +31,22 @@ def fsync_path(path: Path) -> None:
         os.close(descriptor)
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder and its parents, each durable before the next; one that exists is well."""
+    if path.is_dir():
+        return
+    make_folder(path.parent)
+    path.mkdir(exist_ok=True)
+    fsync_path(path.parent)
+
+
 def create_exclusive(path: Path, content: bytes) -> bool:
     """Create `path` with `content` only if absent; False where it exists. Readers never see a half-written file.
 
     Written under a unique name beside it first, then linked: `link` fails where the name is taken, on every POSIX
     file system. Where links are not supported the file is created with O_EXCL, which readers may see while it grows.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     temporary = path.parent / f".{path.name}.{secrets.token_hex(8)}"
     with temporary.open("wb") as file:
         file.write(content)
@@ -51,7 +60,7 @@ def create_exclusive(path: Path, content: bytes) -> bool:
 
 def link_exclusive(source: Path, target: Path) -> bool:
     """Give `source` the second name `target` only if absent; False where it exists."""
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(target.parent)
     try:
         os.link(source, target)
     except FileExistsError:
@@ -59,6 +68,29 @@ def link_exclusive(source: Path, target: Path) -> bool:
     except OSError:
         if not _copy_exclusive(source, target):
             return False
+    fsync_path(target.parent)
+    return True
+
+
+def place(source: Path, target: Path, scratch: Path) -> bool:
+    """Give `target` the content of `source` only if absent, whole or not at all; False where it exists.
+
+    Where links are not supported it is copied into the folder `scratch` and renamed. Rename replaces, so there two
+    processes may both place it: only for files whose content does not depend on who places them.
+    """
+    make_folder(target.parent)
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        return False
+    except FileNotFoundError:
+        raise
+    except OSError:
+        if target.exists():
+            return False
+        copy = scratch / f"{target.name}.{secrets.token_hex(8)}"
+        _copy_exclusive(source, copy)
+        copy.rename(target)
     fsync_path(target.parent)
     return True
 

@@ -24,9 +24,9 @@ from longdoc.store.schemas import METADATA_PREFIX, OutputIdentity, footer_metada
 MAX_GROUP_ROWS = 262_144
 MAX_GROUP_BYTES = 64_000_000
 _OPEN_SUFFIX = ".open"
-_UNIT = re.compile(r"[0-9A-Za-z][0-9A-Za-z_]*")
+_UNIT = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]*")
 _PATH = re.compile(
-    r"(?P<table>[a-z]+)/bucket=(?P<bucket>[0-9a-f]{2})/(?P<unit>[0-9A-Za-z_]+)-p(?P<number>\d{3,})\.parquet"
+    r"(?P<table>[a-z]+)/bucket=(?P<bucket>[0-9a-f]{2})/(?P<unit>[0-9A-Za-z_-]+)-p(?P<number>\d{3,})\.parquet"
 )
 
 SORTED_BY = {
@@ -84,9 +84,9 @@ def open_writer(sink: object, *, table: str, identity: OutputIdentity, metadata:
 def bounded(rows: pa.Table) -> Iterator[pa.Table]:
     """`rows` in order in pieces of at most `MAX_GROUP_ROWS` rows and `MAX_GROUP_BYTES` bytes; one row is never cut."""
     if rows.num_rows > 1 and (rows.num_rows > MAX_GROUP_ROWS or rows.nbytes > MAX_GROUP_BYTES):
-        half = min(MAX_GROUP_ROWS, rows.num_rows // 2)
-        yield from bounded(rows.slice(0, half))
-        yield from bounded(rows.slice(half))
+        cut = MAX_GROUP_ROWS if rows.num_rows > MAX_GROUP_ROWS else rows.num_rows // 2
+        yield from bounded(rows.slice(0, cut))
+        yield from bounded(rows.slice(cut))
     elif rows.num_rows:
         yield rows
 
@@ -137,7 +137,7 @@ class PartWriter:
         """Finish, read back and name the file. A second call returns the same part."""
         if self.part is None:
             try:
-                self._flush()
+                self._flush(last=True)
                 self._writer.close()
                 self._sink.close()
                 self.part = self._check()
@@ -184,17 +184,20 @@ class PartWriter:
 
     def _guarded_flush(self) -> None:
         try:
-            self._flush()
+            self._flush(last=False)
         except (OSError, pa.ArrowException) as error:
             self.abort()
             raise self._failed(error) from error
 
-    def _flush(self) -> None:
+    def _flush(self, *, last: bool) -> None:
         if not self._waiting:
             return
-        rows = pa.concat_tables(self._waiting)
-        self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
-        for piece in bounded(rows):
+        pieces = list(bounded(pa.concat_tables(self._waiting)))
+        # Only the last row group of a part is small: a remainder waits for more rows.
+        self._waiting = [] if last else pieces[-1:]
+        self._waiting_rows = sum(rows.num_rows for rows in self._waiting)
+        self._waiting_bytes = sum(rows.nbytes for rows in self._waiting)
+        for piece in pieces if last else pieces[:-1]:
             self._writer.write_table(piece, row_group_size=piece.num_rows)
             self._num_rows += piece.num_rows
 

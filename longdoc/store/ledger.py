@@ -1,0 +1,150 @@
+"""Reading which documents are committed, and the rows of quarantine and runs.
+
+A row of quarantine or runs is kept below `_longdoc/rows/` first, created only if absent, and then published as a file
+of its own: two drivers never take one number, and a row that a dying process kept is published by the next recovery.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from longdoc.errors import OutputError
+from longdoc.store.parts import parse_part_path, part_path
+from longdoc.store.places import Places
+from longdoc.store.publish import publish_bytes, stand
+from longdoc.store.rows import DAMAGED, read_rows, rows_file
+from longdoc.store.schemas import OutputIdentity
+
+LEDGER_TABLES = ("quarantine", "runs")
+_COMMITTED_COLUMNS = ("doc_id", "doc_key", "attempt_id", "kind", "source_uri", "num_tokens", "committed_at")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedDocument:
+    """What a later run needs to know of a committed document."""
+
+    doc_id: str
+    doc_key: str
+    attempt_id: str
+    kind: str
+    source_uri: str
+    num_tokens: int
+    committed_at: datetime
+
+
+class Ledger:
+    """The rows of an output that are read and written one document at a time."""
+
+    def __init__(self, places: Places, identity: OutputIdentity) -> None:
+        self._places = places
+        self._identity = identity
+
+    def committed(self) -> dict[str, CommittedDocument]:
+        """Committed documents by doc_key. Raises `OutputError` for a file that cannot be read or a doubled row."""
+        found: dict[str, CommittedDocument] = {}
+        for row in self._rows("documents", _COMMITTED_COLUMNS):
+            document = CommittedDocument(**row)
+            if document.doc_key in found:
+                raise OutputError(
+                    f"{self._places.root} holds document {document.doc_key} twice. Run `longdoc verify` on it; "
+                    "it names the file to remove."
+                )
+            found[document.doc_key] = document
+        return found
+
+    def quarantined(self) -> dict[str, dict[str, Any]]:
+        """The newest row of each document in quarantine. A document that was committed since has left it."""
+        newest: dict[str, dict[str, Any]] = {}
+        for row in self._rows("quarantine", None):
+            key = row["doc_key"] or row["doc_id"]
+            if key not in newest or newest[key]["attempts"] < row["attempts"]:
+                newest[key] = row
+        committed = self.committed()
+        read_since: dict[str, datetime] = {}
+        for document in committed.values():
+            read_since[document.doc_id] = max(
+                document.committed_at, read_since.get(document.doc_id, document.committed_at)
+            )
+        return {key: row for key, row in newest.items() if key not in committed and not _has_left(row, read_since)}
+
+    def quarantine(self, row: Mapping[str, Any], *, run_id: str) -> None:
+        """Add a row for one more failure, numbered after those before."""
+        unit = quarantine_unit(row)
+        first_at, number = self._earlier_failures(unit)
+        while True:
+            number += 1
+            now = datetime.now(UTC)
+            full = dict(row) | {"attempts": number, "first_at": first_at or now, "last_at": now}
+            content = rows_file("quarantine", self._identity, [full], run_id=run_id)
+            if self._keep("quarantine", unit, number, content):
+                return
+
+    def record_run(self, row: Mapping[str, Any]) -> None:
+        """Add a run's row."""
+        run_id = str(row.get("run_id", ""))
+        content = rows_file("runs", self._identity, [row], run_id=run_id)
+        if not self._keep("runs", run_id, 0, content):
+            raise ValueError(f"run {run_id} was recorded before")
+
+    def republish(self) -> None:
+        """Publish rows that were kept by a process that died before it published them."""
+        for table in LEDGER_TABLES:
+            folder = self._places.kept_rows(table)
+            for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+                target = self._target(table, path.name)
+                if target is not None and not target.exists():
+                    publish_bytes(target, path.read_bytes(), scratch=self._places.scratch)
+
+    def _keep(self, table: str, unit: str, number: int, content: bytes) -> bool:
+        path = part_path(table, unit, number)
+        kept = self._places.kept_rows(table) / Path(path).name
+        if stand(kept, content) != content:
+            return False
+        publish_bytes(self._places.root / path, content, scratch=self._places.scratch)
+        return True
+
+    def _target(self, table: str, name: str) -> Path | None:
+        unit, _, rest = name.rpartition("-p")
+        digits = rest.removesuffix(".parquet")
+        return (
+            None if name.startswith(".") or not digits.isdigit() else self._places.published(table, unit, int(digits))
+        )
+
+    def _earlier_failures(self, unit: str) -> tuple[datetime | None, int]:
+        paths = list(self._places.kept_rows("quarantine").glob(f"{unit}-p*.parquet"))
+        numbers = {int(path.stem.rpartition("-p")[2]): path for path in paths}
+        if not numbers:
+            return None, 0
+        last = max(numbers)
+        (row,) = self._read(numbers[last], ("first_at",))
+        return row["first_at"], last
+
+    def _rows(self, table: str, columns: tuple[str, ...] | None) -> Iterator[dict[str, Any]]:
+        for path in sorted((self._places.root / table).glob("bucket=*/*.parquet")):
+            if parse_part_path(path.relative_to(self._places.root).as_posix()) is not None:
+                yield from self._read(path, columns)
+
+    def _read(self, path: Path, columns: tuple[str, ...] | None) -> list[dict[str, Any]]:
+        try:
+            return read_rows(path, columns)
+        except FileNotFoundError:
+            raise
+        except DAMAGED as error:
+            raise OutputError(f"{path} cannot be read: {error}. Run `longdoc verify` on the output.") from error
+
+
+def _has_left(row: Mapping[str, Any], read_since: Mapping[str, datetime]) -> bool:
+    """Whether a document that could not be read, and so had no doc_key, was committed later."""
+    return row["doc_key"] is None and row["doc_id"] in read_since and read_since[row["doc_id"]] > row["last_at"]
+
+
+def quarantine_unit(row: Mapping[str, Any]) -> str:
+    """The unit of a quarantine row: its doc_key, or where that is null the SHA-256 of its doc_id."""
+    if row["doc_key"] is not None:
+        return str(row["doc_key"])
+    if row["doc_id"] is None:
+        raise ValueError("a document in quarantine needs a doc_key or a doc_id")
+    return hashlib.sha256(str(row["doc_id"]).encode()).hexdigest()

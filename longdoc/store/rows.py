@@ -1,0 +1,65 @@
+"""Rows that are written one at a time (documents, quarantine, runs): dictionaries to a small Parquet file and back.
+
+Columns are those of the schema, nothing else: an unknown name, a missing value that may not be null or a value of
+another type is a `ValueError` for the caller, never a guess.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from longdoc.store.parts import open_writer
+from longdoc.store.schemas import OutputIdentity, footer_metadata, schema_of
+
+JSON_COLUMNS = frozenset({"configuration", "versions", "host", "forecast", "actual"})
+DAMAGED = (OSError, ValueError, MemoryError, OverflowError, pa.ArrowException)
+
+
+def rows_table(table: str, identity: OutputIdentity, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Rows as an Arrow table of a table's schema. Columns that may be null may be left out."""
+    schema = schema_of(table, identity)
+    for row in rows:
+        if unknown := sorted(set(row) - set(schema.names)):
+            raise ValueError(f"a {table} row has no column {', '.join(unknown)}")
+        missing = [field.name for field in schema if not field.nullable and row.get(field.name) is None]
+        if missing:
+            raise ValueError(f"a {table} row lacks {', '.join(missing)}")
+    try:
+        arrays = [
+            pa.array([_value(name, row.get(name)) for row in rows], schema.field(name).type) for name in schema.names
+        ]
+    except (pa.ArrowException, TypeError) as error:
+        raise ValueError(f"a {table} row has a value of another type: {error}") from error
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def rows_file(table: str, identity: OutputIdentity, rows: Sequence[Mapping[str, Any]], *, run_id: str) -> bytes:
+    """The bytes of a Parquet file that holds these rows."""
+    sink = pa.BufferOutputStream()
+    metadata = footer_metadata(identity, run_id)
+    with open_writer(sink, table=table, identity=identity, metadata=metadata) as writer:
+        writer.write_table(rows_table(table, identity, rows))
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
+
+
+def read_rows(source: Path | bytes, columns: Iterable[str] | None = None) -> list[dict[str, Any]]:
+    """The rows of one small Parquet file. Raises one of `DAMAGED` where it cannot be read."""
+    names = None if columns is None else list(columns)
+    with pq.ParquetFile(
+        pa.BufferReader(source) if isinstance(source, bytes) else source, page_checksum_verification=True
+    ) as file:
+        rows = file.read(columns=names)
+    rows.validate(full=True)
+    found: list[dict[str, Any]] = rows.to_pylist()
+    return found
+
+
+def _value(name: str, value: Any) -> Any:
+    if name in JSON_COLUMNS and isinstance(value, Mapping):
+        return json.dumps(value, sort_keys=True, default=str)
+    return value
