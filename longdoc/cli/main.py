@@ -92,7 +92,9 @@ def call(arguments: Sequence[str] | None = None) -> int:
         click.echo("Error: this process ran out of memory. Use a machine with more of it.", err=True)
         return InfrastructureError.exit_code
     except Exception:
-        click.echo(f"{traceback.format_exc()}\nError: this is a fault in longdoc; please report the lines above.", err=True)
+        click.echo(
+            f"{traceback.format_exc()}\nError: this is a fault in longdoc; please report the lines above.", err=True
+        )
         return InfrastructureError.exit_code
     return outcome if isinstance(outcome, int) else 0
 

@@ -83,7 +83,10 @@ def run_options(command: Command) -> Command:
     """What only a run has: output, kernel, outputs, pooling, text, quarantine."""
     options = (
         click.option(
-            "--output", "-o", metavar="OUT", help="Folder to write to; an earlier run's output is continued.  [required]"
+            "--output",
+            "-o",
+            metavar="OUT",
+            help="Folder to write to; an earlier run's output is continued.  [required]",
         ),
         _option("kernel", type=click.Choice(choices.KERNELS), help="Attention kernel."),
         click.option(

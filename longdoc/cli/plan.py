@@ -48,7 +48,8 @@ def plan(ctx: click.Context, sources: tuple[str, ...], *, as_json: bool, **optio
         rows = [asdict(found) for found in forecasts]
         click.echo(
             json.dumps(
-                {"model": model.name, "documents": rows, "unreadable": [asdict(found) for found in unreadable]}, indent=2
+                {"model": model.name, "documents": rows, "unreadable": [asdict(found) for found in unreadable]},
+                indent=2,
             )
         )
     else:

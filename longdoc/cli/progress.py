@@ -12,7 +12,8 @@ from dataclasses import asdict
 import click
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress as Bars, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
 from rich.table import Table
 
 from longdoc.estimate import format_bytes

@@ -69,9 +69,7 @@ def compute_document(
 def forward(engine: Engine, exchange: Exchange, job: ComputeJob, work: RankWork, report: Report) -> Tensor:
     """The hidden states of this rank's tokens, [n, C], from one pass over the whole document."""
     engine.model.set_extension(job.extension)
-    context = RingContext(
-        layout=work.shard.layout, mask=Mask(), exchange=exchange, kernel=engine.kernel, report=report
-    )
+    context = RingContext(layout=work.shard.layout, mask=Mask(), exchange=exchange, kernel=engine.kernel, report=report)
     token_ids = torch.from_numpy(work.shard.token_ids.astype(np.int64))
     positions = torch.from_numpy(np.array(work.shard.positions))
     with torch.inference_mode(), use_ring(context):

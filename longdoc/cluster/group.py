@@ -39,9 +39,7 @@ class RingGroup:
         """Ranks of the ring."""
         return len(self._workers)
 
-    def compute(
-        self, job: ComputeJob, works: list[Any], on_status: Callable[[Status], None]
-    ) -> list[Receipt] | Fault:
+    def compute(self, job: ComputeJob, works: list[Any], on_status: Callable[[Status], None]) -> list[Receipt] | Fault:
         """Run one document. `works` are references to each rank's work; `on_status` is called about twice a second.
 
         Raises `InfrastructureError` naming the rank where one fails.
@@ -69,9 +67,7 @@ class RingGroup:
 
 
 @contextlib.contextmanager
-def formed_ring(
-    placement: Any, spec: RingSpec, model: LocalModel, *, dtype: str, kernel: str
-) -> Iterator[RingGroup]:
+def formed_ring(placement: Any, spec: RingSpec, model: LocalModel, *, dtype: str, kernel: str) -> Iterator[RingGroup]:
     """Start the ranks in a placement group, load the model, let them meet; kill them when the block ends."""
     import ray
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
@@ -92,10 +88,7 @@ def formed_ring(
         )
         address, epoch = ray.get(coordinator.address.remote(), timeout=FORM_SECONDS), secrets.randbelow(1 << 31)
         _gather(
-            {
-                w.form.remote(address, epoch, rank, spec.num_ranks, FORM_SECONDS): rank
-                for rank, w in enumerate(workers)
-            },
+            {w.form.remote(address, epoch, rank, spec.num_ranks, FORM_SECONDS): rank for rank, w in enumerate(workers)},
             "forming the ring",
         )
         yield RingGroup(workers, model_check_error=errors[0])

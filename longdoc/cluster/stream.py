@@ -18,8 +18,8 @@ from longdoc.cluster.placement import RingSpec, reserved
 from longdoc.errors import InfrastructureError, LongdocError
 from longdoc.estimate import ModelShape
 from longdoc.model.sources import LocalModel
-from longdoc.runs.planning import PlannedDocument
 from longdoc.reporting import Fault, Reporter
+from longdoc.runs.planning import PlannedDocument
 
 #: Documents that are read ahead of the one that is computed.
 PREFETCH = 2
@@ -49,9 +49,7 @@ class DocumentStream:
             planned, references = self._started.popleft()
             self._read_ahead()
             reporter.reading(planned.ref)
-            yield IngestedDocument(
-                planned=planned, outcome=_outcome(references[0], planned), works=references[1:]
-            )
+            yield IngestedDocument(planned=planned, outcome=_outcome(references[0], planned), works=references[1:])
 
     def _read_ahead(self) -> None:
         while self._waiting and len(self._started) < PREFETCH:

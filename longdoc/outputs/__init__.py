@@ -1,0 +1,1 @@
+"""From hidden states to rows: spans, scores, embeddings, and which rank writes what."""

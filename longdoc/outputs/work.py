@@ -88,9 +88,7 @@ def build_work(
         shard = build_shard(sequence, layout, rank)
         rows = build_rows(sequence, shard)
         pieces = [
-            pieces_of_rank(
-                starts, layout, rank, num_prefix=num_prefix, tokens=shard.text_tokens, rows=rows.position
-            )
+            pieces_of_rank(starts, layout, rank, num_prefix=num_prefix, tokens=shard.text_tokens, rows=rows.position)
             for starts in partitions
         ]
         mine = [spans[index] for index in np.flatnonzero(span_owner == rank)]

@@ -99,15 +99,11 @@ class Finisher:
         self.record.num_tokens += summary.num_tokens
         self.reporter.committed(planned.ref, num_tokens=summary.num_tokens, seconds=seconds)
 
-    def _job(
-        self, planned: PlannedDocument, summary: DocumentSummary, attempt: Attempt, ring: RingGroup
-    ) -> ComputeJob:
+    def _job(self, planned: PlannedDocument, summary: DocumentSummary, attempt: Attempt, ring: RingGroup) -> ComputeJob:
         shape = ModelShape.of(self.model, self.config.resolved_dtype)
         patience = _PATIENCE * forward_seconds_bound(shape, summary.num_model_tokens, ring.num_ranks)
         return ComputeJob(
-            identity=RowIdentity(
-                doc_id=planned.ref.doc_id, doc_key=planned.doc_key, attempt_id=attempt.attempt_id
-            ),
+            identity=RowIdentity(doc_id=planned.ref.doc_id, doc_key=planned.doc_key, attempt_id=attempt.attempt_id),
             output=output_identity(self.config, self.model),
             staging=str(attempt.staging),
             unit=planned.doc_key,

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from longdoc.cluster.messages import DocumentSummary
 from longdoc.errors import InfrastructureError
-from longdoc.runs.planning import RunPlan
 from longdoc.records import Receipt
+from longdoc.runs.planning import RunPlan
 from longdoc.store.commit import OutputStore
 
 
