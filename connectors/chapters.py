@@ -167,7 +167,7 @@ def _headings_of(block: list[Line]) -> tuple[list[_Found], bool]:
             entries.append((following, [line]))
         else:
             entries[-1][1].append(line)
-    headings = []
+    headings: list[_Found] = []
     for heading, lines in entries:
         num_title_lines = _title_lines(heading, lines)
         if num_title_lines == 0:

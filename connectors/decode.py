@@ -2,14 +2,14 @@
 
 Owns the order of the tries (byte-order mark, strict UTF-8, charset-normalizer's guess, latin-1) and the rule that tells
 text from binary. Refuses anything lossy: no `surrogateescape`, no replacement characters, no translated newlines. A
-choice that does not give the exact bytes back is not taken, and latin-1, where every byte is one character, ends the row.
+choice that does not give the exact bytes back is not taken; latin-1, where every byte is one character, comes last.
 """
 
 import codecs
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import Literal, cast
+from typing import Literal
 
 EncodingSource = Literal["bom", "utf-8", "guess", "latin-1"]
 
@@ -125,8 +125,8 @@ def _exactly(raw: bytes, codec: str) -> str | None:
         text = raw.decode(codec)
         # A lone surrogate (UTF-7 lets them through) has no UTF-8, and the document's text is UTF-8.
         text.encode("utf-8")
-        lines = text.splitlines(keepends=True) if codec not in _STATELESS else [text]
-        if b"".join(encode_pieces(lines, codec, cast(EncodingSource, "guess"))) == raw:
+        lines = [text] if codec in _STATELESS else text.splitlines(keepends=True)
+        if b"".join(encode_pieces(lines, codec, "guess")) == raw:
             return text
     except UnicodeError:
         pass

@@ -12,7 +12,7 @@ import re
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from longdoc.errors import SourceError
 
@@ -80,26 +80,25 @@ def find_git_dir(path: str) -> str:
 def resolve_commit(path: str, revision: str | None) -> str:
     """The commit id that a revision (None: HEAD, of this very work tree) names now. Raises `SourceError`."""
     wanted = "HEAD" if revision is None else revision
-    if "\0" not in wanted:
-        command = ["-C", path, "rev-parse", "--verify", "--end-of-options", f"{wanted}^{{commit}}"]
-        status, output, error = _run(command)
-        if status == 0:
-            return output.decode("ascii").strip()
-    else:
-        error = "a revision cannot hold a NUL character"
-    _refuse_revision(path, revision, error)
+    if "\0" in wanted:
+        raise SourceError(f"{path} has no commit that {revision!r} names: no revision holds a NUL character.")
+    command = ["-C", path, "rev-parse", "--verify", "--end-of-options", f"{wanted}^{{commit}}"]
+    status, output, error = _run(command)
+    if status != 0:
+        raise _no_such_commit(path, revision, error)
+    return output.decode("ascii").strip()
 
 
-def _refuse_revision(path: str, revision: str | None, error: str) -> NoReturn:
+def _no_such_commit(path: str, revision: str | None, error: str) -> SourceError:
     names = _names(path)
     if not names and _run(["-C", path, "rev-parse", "--verify", "HEAD"])[0] != 0:
-        raise SourceError(f"{path} has no commits yet. Commit something, then run again.")
+        return SourceError(f"{path} has no commits yet. Commit something, then run again.")
     if revision is None:
-        raise SourceError(f"{path}: HEAD names no commit. Choose one with --revision, for example {names[0]!r}.")
+        return SourceError(f"{path}: HEAD names no commit. Choose one with --revision, for example {names[0]!r}.")
     near = difflib.get_close_matches(revision, names, n=3)
     hint = f" Near it: {', '.join(near)}." if near else ""
     message = f"{path} has no commit that {revision!r} names: git says {error!r}.{hint}"
-    raise SourceError(f"{message} `git branch -a`, `git tag` and `git log` list what it has.")
+    return SourceError(f"{message} `git branch -a`, `git tag` and `git log` list what it has.")
 
 
 def _names(path: str) -> list[str]:
@@ -156,27 +155,43 @@ def read_objects(git_dir: str, object_ids: Sequence[str]) -> Iterator[bytes | No
     """
     command = _command([f"--git-dir={git_dir}", "cat-file", "--batch"])
     process = _git().execute(command, as_process=True, istream=subprocess.PIPE)
-    stdin, stdout = process.stdin, process.stdout
     try:
         for start in range(0, len(object_ids), _IDS_AT_ONCE):
             batch = object_ids[start : start + _IDS_AT_ONCE]
-            with contextlib.suppress(BrokenPipeError):  # the header that then fails to come says why
-                stdin.write("".join(f"{object_id}\n" for object_id in batch).encode("ascii"))
-                stdin.flush()
+            with contextlib.suppress(BrokenPipeError):  # the answer that then fails to come says why
+                process.stdin.write("".join(f"{object_id}\n" for object_id in batch).encode("ascii"))
+                process.stdin.flush()
             for object_id in batch:
-                header = stdout.readline().split()
-                if header[1:] == [b"missing"]:
-                    yield None
-                    continue
-                content = stdout.read(int(header[2]) + 1) if len(header) == 3 else b""
-                if len(header) != 3 or len(content) != int(header[2]) + 1:
-                    error = without_credentials(process.stderr.read().decode("utf-8", errors="replace").strip())
-                    raise SourceError(f"{git_dir}: object {object_id} cannot be read: git says {error!r}. Try `git fsck`.")
-                yield content[:-1]
+                yield _read_object(process, git_dir, object_id)
     finally:
-        with contextlib.suppress(BrokenPipeError):
-            stdin.close()
-        process.__del__()
+        _end(process)
+
+
+def _read_object(process: "Git.AutoInterrupt", git_dir: str, object_id: str) -> bytes | None:
+    # <object> SP <type> SP <size> LF <content> LF, or <object> SP missing LF.
+    header = process.stdout.readline().split()
+    if header[1:] == [b"missing"]:
+        return None
+    if len(header) == 3:
+        num_bytes = int(header[2])
+        content: bytes = process.stdout.read(num_bytes + 1)
+        if len(content) == num_bytes + 1:
+            return content[:-1]
+    process.stdin.close()  # so that git ends, and with it what it says
+    error = without_credentials(process.stderr.read().decode("utf-8", errors="replace").strip())
+    raise SourceError(f"{git_dir}: object {object_id} cannot be read: git says {error!r}. Try `git fsck`.")
+
+
+def _end(process: "Git.AutoInterrupt") -> None:
+    """Let git go, also in the middle of an answer: it ends at the end of its input, or for want of a reader."""
+    from git.exc import GitCommandError
+
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.close()
+    process.stdout.close()
+    with contextlib.suppress(GitCommandError):
+        process.wait()
+    process.stderr.close()
 
 
 def _run(arguments: list[str]) -> tuple[int, bytes, str]:
@@ -204,7 +219,9 @@ def _git() -> "Git":
     try:
         from git import Git
     except ImportError as error:
-        raise SourceError("git is not installed, or not on PATH. Install git 2.31 or newer to read repositories.") from error
+        raise SourceError(
+            "git is not installed, or not on PATH. Install git 2.31 or newer to read repositories."
+        ) from error
     git = Git()
     git.update_environment(**_ENVIRONMENT)
     return git

@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from longdoc.errors import SourceError
+
 # In a class, "]" right after "[" or "[!" is a member.
 _TOKEN = re.compile(r"\*+|\?|\[(?P<negation>!?)(?P<members>\]?[^\]/]*)\]|.", re.DOTALL)
 
@@ -39,7 +41,7 @@ class Globs:
 
 
 def glob_matches(pattern: str, path: bytes) -> bool:
-    """Whether a pattern matches a path, as the module's docstring defines."""
+    """Whether a pattern matches a path, as the module's docstring defines. `SourceError` for an impossible pattern."""
     # Only for comparing: this is also how Python hands over command-line arguments that are not UTF-8.
     name = path.decode("utf-8", errors="surrogateescape")
     return _compiled(pattern).fullmatch(name if "/" in pattern else name.rpartition("/")[2]) is not None
@@ -47,13 +49,20 @@ def glob_matches(pattern: str, path: bytes) -> bool:
 
 @lru_cache(maxsize=512)
 def _compiled(pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(_path_regex(pattern), re.DOTALL)
+    except re.error as error:
+        raise SourceError(f"glob {pattern!r} cannot be read: {error.msg}. Write a class as [a-z] or [abc].") from error
+
+
+def _path_regex(pattern: str) -> str:
     if "/" not in pattern:
-        return re.compile(_component_regex(pattern), re.DOTALL)
+        return _component_regex(pattern)
     below = pattern + "**" if pattern.endswith("/") else pattern
     *folders, last = below.removeprefix("/").split("/")
     regex = "".join("(?:[^/]+/)*" if folder == "**" else _component_regex(folder) + "/" for folder in folders)
     # Below a folder means below it: `docs/**` is not a file called `docs`.
-    return re.compile(regex + (".+" if last == "**" else _component_regex(last)), re.DOTALL)
+    return regex + (".+" if last == "**" else _component_regex(last))
 
 
 def _component_regex(component: str) -> str:

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 _START = re.compile(r"^\*{3} ?START OF (?:THIS|THE) PROJECT GUTENBERG[^\n]*\n?", re.MULTILINE | re.IGNORECASE)
 _END = re.compile(r"^\*{3} ?END OF (?:THIS|THE) PROJECT GUTENBERG[^\n]*", re.MULTILINE | re.IGNORECASE)
 # Older files announce the end once more, in words, just above the marker.
-_ANNOUNCED = re.compile(r"^End of (?:the )?Project Gutenberg[^\n]*(?:\n[^\n]+){0,2}\n\s*\Z", re.MULTILINE | re.IGNORECASE)
+_ANNOUNCED = re.compile(
+    r"^End of (?:the )?Project Gutenberg[^\n]*(?:\n[^\n]+){0,2}\n\s*\Z", re.MULTILINE | re.IGNORECASE
+)
 _ANNOUNCED_WITHIN = 400
 # A value may go on in indented lines.
 _FIELD = re.compile(r"^(Title|Author|Authors|Language): *([^\n]*(?:\n[ \t]+[^\s][^\n]*)*)", re.MULTILINE)

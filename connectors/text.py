@@ -70,9 +70,7 @@ def list_book(path: Path) -> BookRef | Unreadable:
         )
     except OSError as error:
         message = f"{path} cannot be read: {error.strerror}. Give read access to it, or leave it out."
-        return Unreadable(
-            doc_id=uri, kind="book", source_uri=uri, stage="read", reason="unreadable", error=message
-        )
+        return Unreadable(doc_id=uri, kind="book", source_uri=uri, stage="read", reason="unreadable", error=message)
 
 
 def read_book(raw: bytes, *, path: Path) -> Document:

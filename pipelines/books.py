@@ -1,0 +1,17 @@
+"""The books job: how an argument that is a book, or a folder of books, is opened."""
+
+from pathlib import Path
+
+from connectors.folder import BookSource, open_book, open_folder
+from longdoc.records import Selection
+
+
+def open_books(argument: str, selection: Selection) -> BookSource:
+    """A file or the books of a folder. Raises `SourceError` where nothing can be read.
+
+    A single file of an unknown extension is read as text where the user says that it is a book.
+    """
+    path = Path(argument)
+    if path.is_dir():
+        return open_folder(path)
+    return open_book(path, any_extension=selection.kind == "book")
