@@ -26,11 +26,11 @@ _HEARTBEAT = "heartbeat"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One try at computing a unit. Ranks write below `folder`; nothing there is visible to readers."""
+    """One try at computing a unit. Ranks write below the folder `staging`; nothing there is visible to readers."""
 
     attempt_id: str
     unit: str
-    folder: Path
+    staging: Path
 
 
 def new_attempt(staging_root: Path, unit: str) -> Attempt:
@@ -41,7 +41,7 @@ def new_attempt(staging_root: Path, unit: str) -> Attempt:
     owner = {"host": _host(), "pid": os.getpid(), "process_started": _process_started(os.getpid()), "unit": unit}
     create_exclusive(folder / _OWNER, json.dumps(owner).encode())
     (folder / _HEARTBEAT).touch()
-    return Attempt(attempt_id=attempt_id, unit=unit, folder=folder)
+    return Attempt(attempt_id=attempt_id, unit=unit, staging=folder)
 
 
 def unit_of(folder: Path) -> str | None:

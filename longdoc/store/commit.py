@@ -29,6 +29,8 @@ from longdoc.store.publish import disk_faults, publish_bytes, publish_file, stan
 from longdoc.store.rows import DAMAGED, read_rows, rows_file
 from longdoc.store.schemas import OutputIdentity
 
+__all__ = ["COMMIT_STEPS", "Attempt", "CommittedDocument", "OutputStore", "RecoveryReport"]
+
 COMMIT_STEPS = (
     "staged",
     "attempt_committed",
@@ -73,10 +75,10 @@ class OutputStore:
         """Called after each step of a commit with a name of `COMMIT_STEPS`; does nothing. Tests die here."""
 
     def begin(self, unit: str) -> Attempt:
-        """Start an attempt at a unit (a document's doc_key). Ranks write their parts below its `folder`."""
+        """Start an attempt at a unit (a document's doc_key). Ranks write their parts below its folder `staging`."""
         with disk_faults(f"no attempt at {unit} could be started"):
             attempt = owners.new_attempt(self.places.staging_root, unit)
-        self._heartbeat.add(attempt.folder)
+        self._heartbeat.add(attempt.staging)
         return attempt
 
     def commit(self, attempt: Attempt, *, document_row: Mapping[str, Any], parts: Sequence[Part]) -> bool:
@@ -96,7 +98,7 @@ class OutputStore:
                 return False
             self.on_step("decided")
             self._publish(attempt.unit, decision)
-            self._remove(attempt.folder)
+            self._remove(attempt.staging)
             self.on_step("staging_removed")
         return True
 
@@ -108,9 +110,9 @@ class OutputStore:
         with disk_faults(f"attempt {attempt.attempt_id} could not be discarded"):
             state = stand(self.places.attempt(attempt.attempt_id), ABANDONED)
             if state == COMMITTED and self._decided_for(attempt.unit) in (None, attempt.attempt_id):
-                self._heartbeat.remove(attempt.folder)
+                self._heartbeat.remove(attempt.staging)
             else:
-                self._remove(attempt.folder)
+                self._remove(attempt.staging)
 
     def recover(self) -> RecoveryReport:
         """Finish what was decided and clear away attempts whose owner is gone; never one that may be alive.
@@ -183,10 +185,10 @@ class OutputStore:
         for part in parts:
             self._check_staged(attempt, part)
         decision = rows_file("documents", self.identity, [row], run_id=str(row["run_id"]))
-        return stand(attempt.folder / DECISION, decision)
+        return stand(attempt.staging / DECISION, decision)
 
     def _check_staged(self, attempt: Attempt, part: Part) -> None:
-        path = attempt.folder / part.path
+        path = attempt.staging / part.path
         if not path.is_file() or path.stat().st_size != part.num_bytes:
             state = _read(self.places.attempt(attempt.attempt_id))
             cause = (
@@ -197,7 +199,7 @@ class OutputStore:
     def _mark_committed(self, attempt: Attempt) -> None:
         state = stand(self.places.attempt(attempt.attempt_id), COMMITTED)
         if state != COMMITTED:
-            self._heartbeat.remove(attempt.folder)
+            self._heartbeat.remove(attempt.staging)
             raise InfrastructureError(
                 f"the attempt at {attempt.unit} was abandoned by another run while this process stood still; "
                 "nothing was written. Run again."

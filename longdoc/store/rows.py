@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from longdoc.store.columns import TABLES
 from longdoc.store.parts import open_writer
 from longdoc.store.schemas import OutputIdentity, footer_metadata, schema_of
 
@@ -22,8 +23,12 @@ DAMAGED = (OSError, ValueError, MemoryError, OverflowError, pa.ArrowException)
 def rows_table(table: str, identity: OutputIdentity, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     """Rows as an Arrow table of a table's schema. Columns that may be null may be left out."""
     schema = schema_of(table, identity)
+    # A column that this output does not have (no embeddings) may be named, with nothing in it.
+    absent = {column.name for column in TABLES[table]} - set(schema.names)
     for row in rows:
-        if unknown := sorted(set(row) - set(schema.names)):
+        if unknown := sorted(
+            name for name in set(row) - set(schema.names) if name not in absent or row[name] is not None
+        ):
             raise ValueError(f"a {table} row has no column {', '.join(unknown)}")
         missing = [field.name for field in schema if not field.nullable and row.get(field.name) is None]
         if missing:
