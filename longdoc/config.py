@@ -9,18 +9,19 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from longdoc.errors import StartError
+from longdoc.model.positions import ExtensionMode
 from longdoc.records import fingerprint
+from longdoc.ring.layout import LAYOUTS, LayoutKind
 
 DEVICES = ("auto", "cpu", "cuda")
 KERNELS = ("auto", "torch", "flash-attn", "reference")
 DTYPES = ("auto", "float32", "bfloat16", "float64")
-LAYOUTS = ("zigzag", "contiguous")
 OUTPUTS = ("embeddings", "logprobs")
 POOLINGS = ("auto", "mean", "last")
-CONTEXT_EXTENSIONS = ("auto", "none", "yarn", "theta", "error")
+CONTEXT_EXTENSIONS: tuple[ExtensionMode, ...] = get_args(ExtensionMode)
 
 #: Where CPU ranks start: a ring of two halves the memory of each and needs no tuning on a laptop.
 CPU_RING_SIZE = 2
@@ -36,11 +37,11 @@ class RunConfig:
     kernel: str = "auto"
     dtype: str = "auto"
     ring_size: int | None = None
-    layout: str = "zigzag"
+    layout: LayoutKind = "zigzag"
     outputs: tuple[str, ...] = OUTPUTS
     pooling: str = "auto"
     span_tokens: int = 256
-    context_extension: str = "auto"
+    context_extension: ExtensionMode = "auto"
     text: bool = True
     retry_quarantine: bool = False
 

@@ -120,7 +120,7 @@ def config_option(command: Command) -> Command:
     )(command)
 
 
-class RingSize(click.ParamType):
+class RingSize(click.ParamType[int | None]):
     """`auto` (None) or a number of ranks."""
 
     name = "ring size"
@@ -135,7 +135,7 @@ class RingSize(click.ParamType):
             self.fail(f"{value!r} is neither auto nor a whole number.", param, ctx)
 
 
-class OutputList(click.ParamType):
+class OutputList(click.ParamType[tuple[str, ...]]):
     """Comma-separated outputs; a job file may give a list."""
 
     name = "outputs"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @config_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_context
-def plan(ctx: click.Context, sources: tuple[str, ...], *, as_json: bool, **options: object) -> None:
+def plan(ctx: click.Context, /, sources: tuple[str, ...], *, as_json: bool, **options: object) -> None:
     """Count the tokens and segments of every SOURCE, and the memory each rank of the ring would need.
 
     Reads and encodes the sources and loads no model weights. Memory is by formula. Exits 3 when a run would quarantine

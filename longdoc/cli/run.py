@@ -14,7 +14,7 @@ from longdoc.cli.sources import open_sources
 @config_option
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 @click.pass_context
-def run(ctx: click.Context, sources: tuple[str, ...], *, as_json: bool, **options: object) -> None:
+def run(ctx: click.Context, /, sources: tuple[str, ...], *, as_json: bool, **options: object) -> None:
     """Read every SOURCE with a model and write embeddings and scores to Parquet.
 
     A SOURCE is a book (.txt, .md), a folder of books, or a git repository. Each document is read whole, in one exact

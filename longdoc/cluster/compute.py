@@ -115,7 +115,7 @@ def _pool(
         last_only=job.pooling == "last",
         logprob=scores.logprob,
         scored_rows=scored_rows,
-        all_reduce=lambda tensor, op: exchange.all_reduce(tensor, op=op),
+        all_reduce=exchange.all_reduce,
     )
 
 

@@ -12,7 +12,7 @@ class Coordinator:
     """Holds the store for as long as the ring lives. Runs as a Ray actor that reserves no CPU."""
 
     def __init__(self, host: str, timeout_seconds: float) -> None:
-        from torch.distributed import TCPStore
+        from torch.distributed import TCPStore  # type: ignore[attr-defined]  # exported, but not by name
 
         self._host = host
         self._store = TCPStore(

@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 
-from longdoc.model.positions import ContextExtension
+from longdoc.model.positions import ContextExtension, ExtensionMode
 from longdoc.outputs.rows import RowIdentity
 from longdoc.records import Document, TokenSequence
+from longdoc.ring.layout import LayoutKind
 from longdoc.store.schemas import OutputIdentity
 
 
@@ -14,9 +15,9 @@ class IngestSpec:
 
     model_folder: str
     span_tokens: int
-    layout: str
+    layout: LayoutKind
     num_ranks: int
-    context_extension: str
+    context_extension: ExtensionMode
     context_trained: int
     with_text: bool
     capacity_bytes: int | None

@@ -28,6 +28,7 @@ class RingWorker:
         torch.set_num_threads(num_threads)
         self._engine: Any = None
         self._mesh: Any = None
+        self._exchange: Any = None
         self._status: dict[str, Any] = {"epoch": 0, "document": None, "layer": 0, "hop": 0, "num_hops": 0, "at": 0.0}
 
     def place(self) -> str:
@@ -56,38 +57,45 @@ class RingWorker:
         import torch.distributed as dist
         from torch.distributed.device_mesh import init_device_mesh
 
+        from longdoc.ring.exchange.distributed import DistributedExchange
+
         timeout = timedelta(seconds=timeout_seconds)
-        store = dist.TCPStore(*address, is_master=False, timeout=timeout)
+        store = dist.TCPStore(  # type: ignore[attr-defined]  # exported, but not by name
+            *address, is_master=False, timeout=timeout
+        )
         dist.init_process_group(
             "gloo",
-            store=dist.PrefixStore(f"ring/{epoch}", store),
+            store=dist.PrefixStore(f"ring/{epoch}", store),  # type: ignore[attr-defined]  # as above
             rank=rank,
             world_size=num_ranks,
             timeout=timeout,
         )
         # The ring is the mesh's first axis; a second one may come, so nothing asks for the world size again.
         self._mesh = init_device_mesh("cpu", (num_ranks,), mesh_dim_names=("ring",))
+        self._exchange = DistributedExchange(self._mesh.get_group("ring"), timeout_s=timeout_seconds)
         total = torch.ones(1)
-        dist.all_reduce(total, group=self._mesh.get_group("ring"))
+        self._exchange.all_reduce(total)
         assert int(total) == num_ranks, f"{int(total)} of {num_ranks} ranks answered"
         self._status["epoch"] = epoch
 
     def compute(self, job: ComputeJob, work: RankWork) -> Receipt | Fault:
-        """Run one document; see `compute_document`."""
+        """Run one document; see `compute_document`. After an exception this rank leaves the ring."""
         from longdoc.cluster.compute import compute_document
-        from longdoc.ring.exchange.distributed import DistributedExchange
 
-        exchange = DistributedExchange(self._mesh.get_group("ring"), timeout_s=job.timeout_seconds)
+        self._exchange.set_timeout(job.timeout_seconds)
         self._status |= {"document": job.unit, "layer": 0, "hop": 0, "num_hops": 0, "at": time.monotonic()}
 
         def report(layer: int, hop: int, num_hops: int) -> None:
             self._status |= {"layer": layer, "hop": hop, "num_hops": num_hops, "at": time.monotonic()}
 
         try:
-            return compute_document(self._engine, exchange, job, work, report)
+            return compute_document(self._engine, self._exchange, job, work, report)
+        except BaseException:
+            # The neighbours wait for this rank: without a group they fail at once, not at their time-out.
+            self._exchange.close()
+            raise
         finally:
             self._status["document"] = None
-            exchange.close()
             gc.collect()
 
     def status(self) -> dict[str, Any]:

@@ -13,9 +13,10 @@ from torch import Tensor
 
 from longdoc.outputs.pieces import RankPieces
 from longdoc.records import Int64s
+from longdoc.ring.exchange import ReduceOp
 
 #: Adds up (or takes the largest of) a tensor over all ranks of the ring, in place.
-AllReduce = Callable[[Tensor, str], None]
+AllReduce = Callable[[Tensor, ReduceOp], None]
 
 _TILE = 4096
 

@@ -14,6 +14,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import _set_pg_timeout
 
 from longdoc.errors import InfrastructureError
 from longdoc.ring.exchange import ReduceOp, Transfer
@@ -33,7 +34,7 @@ class DistributedExchange:
         self._group: dist.ProcessGroup | None = process_group
         self._rank = dist.get_rank(process_group)
         self._num_ranks = dist.get_world_size(process_group)
-        self._timeout_s = timeout_s
+        self.set_timeout(timeout_s)
         self._pending: list[tuple[str, dist.Work]] = []
         self._num_messages: Counter[tuple[str, int]] = Counter()
 
@@ -46,6 +47,13 @@ class DistributedExchange:
     def num_ranks(self) -> int:
         """The size of the ring."""
         return self._num_ranks
+
+    def set_timeout(self, timeout_s: float) -> None:
+        """Bound each further wait for a peer, in seconds. Collectives obey the group's own limit and not that of a
+        single `wait` (measured with gloo), so both are set.
+        """
+        self._timeout_s = timeout_s
+        _set_pg_timeout(timedelta(seconds=timeout_s), self._open_group())
 
     def start(self, sends: Sequence[Transfer], receives: Sequence[Transfer]) -> None:
         """Post all sends and receives as one batch."""
