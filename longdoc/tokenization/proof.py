@@ -1,0 +1,221 @@
+"""Proves, once per tokenizer and pair of library versions, that the tiktoken table encodes as the model's own does.
+
+The model's own is the `tokenizers` library on the same `tokenizer.json` without its added tokens: ordinary text only.
+Owns that oracle, the proof, and the verdict that is kept so that later loads skip both. Refuses a table that differs
+anywhere it looked.
+
+Why the merges are equal, and not only on the strings tried: tiktoken joins any neighbours whose bytes are an entry,
+the file lists pairs. Where every merge is made of earlier entries, both work through the ranks upwards, and inside
+the bytes of an entry T, as long as no merge crossed its edges, text evolves as T alone does. So if T alone becomes T
+by listed merges, no other pair can ever stand where T could be made. The same holds where all pairs are listed.
+"""
+
+import json
+import secrets
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tiktoken
+from tokenizers import Tokenizer
+from tokenizers.pre_tokenizers import Digits, WhitespaceSplit
+
+from longdoc.errors import ModelError
+from longdoc.files import cache_folder
+from longdoc.records import Int32s, fingerprint
+from longdoc.tokenization.convert import BYTE_ALPHABET, NO_ID, NUM_BYTES, Table, bytes_of, unsupported
+
+_PROOF_VERSION = "1"
+# No digit was ever assigned beyond plane 1, and looking at all planes takes eight times as long.
+_LAST_PLANE_WITH_DIGITS = 0x20000
+
+# Atoms of the mixture: everything the three pre-tokenizations treat apart, and what has gone wrong for others.
+_ATOMS = (
+    *(" ", "  ", "   ", "\n", "\n\n", "\r\n", "\r", "\t", "\v", "\f", "\x00", "\x1f", "\x7f", "\x85", "\xa0", "\u2028"),
+    *("a", "b", "Word", "the", "The", "HELLO", "camelCase", "x_y", "é", "e\u0301", "ß", "ſ", "İ", "я", "中文", "。"),
+    *("0", "1", "42", "1234567", "²", "Ⅷ", "٣", "१२", "½", "𝟘", "'s", "'S", "'ſ", "'ll", "'LL", "'", "’s", "n't"),
+    *(".", ",", "...", "!", "--", "_", "/", "//", "\\", "{", "}", "();", "==", "#", "$", "`", "<|", "|>", "[INST]"),
+    *(
+        "😀",
+        "👩‍👩‍👧‍👦",
+        "🇩🇪",
+        "👍🏽",
+        "\u200b",
+        "\u200d",
+        "\ufeff",
+        "\ufffd",
+        "\u3000",
+        "\u0e33",
+        "한국어",
+        "ﬁ",
+        "\U000e0001",
+    ),
+)
+_AWKWARD = (
+    "",
+    "a  1   2\n 3\t4 \n\n5",
+    "  leading and trailing  ",
+    "tabs\tand\t\tmore\r\nline\r\n\r\nends \r\n  x",
+    "def f(x):\n    return x[1:] + 0x1F  # 100%\n\n\n\nclass A:\n\tpass\n",
+    "It's 'tis I'LL don't we’ve y'all're",
+    "!\n\n\n/\n?  \n\n  .\r\n",
+    "antidisestablishmentarianism" * 40,
+    "=" * 600 + " " * 700 + "x" + "ab" * 400 + "\n" * 300 + "9" * 50,
+    "日本語の長い文章で、空白がありません。" * 20,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What the proof leaves behind: the tokens a model wants around a document, and see `convert` for the digits."""
+
+    prefix_token_ids: tuple[int, ...]
+    suffix_token_ids: tuple[int, ...]
+    more_digits: str
+
+
+class Oracle:
+    """The `tokenizers` library on one tokenizer.json, ordinary text only."""
+
+    def __init__(self, content: dict[str, Any], name: str) -> None:
+        plain = {**content, "added_tokens": [], "truncation": None, "padding": None}
+        self._name = name
+        try:
+            self._tokenizer = Tokenizer.from_str(json.dumps(plain))
+        except Exception as error:  # the library raises nothing narrower
+            raise ModelError(f"{name}: the tokenizers library refuses it ({error}); pull the model again") from error
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of ordinary text."""
+        return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
+
+    def around(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """What the post-processor puts before and after a document."""
+        bare, whole = self.encode("a"), list(self._tokenizer.encode("a").ids)
+        for start in range(len(whole)):
+            if whole[start : start + len(bare)] == bare:
+                return tuple(whole[:start]), tuple(whole[start + len(bare) :])
+        raise unsupported(self._name, "a post-processor that does more than put tokens around a document")
+
+    def merges_into(self, tokens: list[str]) -> list[list[int]]:
+        """The ids of each token, taken as one piece and merged by the listed pairs alone."""
+        model = self._tokenizer.model
+        shortcut, model.ignore_merges = model.ignore_merges, False
+        merging = Tokenizer(model)
+        # No character of the byte alphabet is white space, so each token is one piece.
+        merging.pre_tokenizer = WhitespaceSplit()
+        encoded = merging.encode(" ".join(tokens), add_special_tokens=False)
+        model.ignore_merges = shortcut
+        found: list[list[int]] = [[] for _ in tokens]
+        for word, token_id in zip(encoded.word_ids, encoded.ids, strict=True):
+            assert word is not None, "only tokens around a text belong to no word"
+            found[word].append(token_id)
+        return found
+
+
+def more_digits() -> str:
+    """Characters that `Digits` isolates and `\\p{N}` of tiktoken's patterns does not know yet."""
+    # With a pattern that matches digits only, tiktoken drops everything else: what comes back are the digits it knows.
+    probe = tiktoken.Encoding(
+        "digits", pat_str=r"\p{N}", mergeable_ranks={bytes([b]): b for b in range(NUM_BYTES)}, special_tokens={}
+    )
+    text = "".join(map(chr, (*range(0xD800), *range(0xE000, _LAST_PLANE_WITH_DIGITS))))
+    known = set(bytes(probe.encode_ordinary(text)).decode())
+    isolate = Digits(individual_digits=True)
+    pieces = isolate.pre_tokenize_str("".join(char for char in text if char not in known))
+    alone = (piece for piece, _ in pieces if len(piece) == 1)
+    return "".join(char for char in alone if len(isolate.pre_tokenize_str(char * 2)) == 2)
+
+
+def prove(table: Table, oracle: Oracle, encode: Callable[[str], Int32s], name: str) -> None:
+    """Raise `ModelError` unless `encode` (made from `table`) gives what the oracle gives."""
+    _prove_merges(table, oracle, name)
+    missing = {byte for byte in range(NUM_BYTES) if table.id_of_rank[byte] == NO_ID}
+    for text in (*_AWKWARD, *table.added_tokens, " ".join(table.added_tokens), *_mixtures()):
+        # The original drops bytes that it has no token for; longdoc refuses such text, so there is nothing to compare.
+        if missing.intersection(text.encode("utf-8")):
+            continue
+        if encode(text).tolist() != oracle.encode(text):
+            raise unsupported(name, f"a tokenizer whose tiktoken form encodes {text[:60]!r} differently")
+
+
+def _prove_merges(table: Table, oracle: Oracle, name: str) -> None:
+    ids = table.id_of_rank.tolist()
+    tokens = list(dict.fromkeys(left + right for left, right in table.merges))
+    merged = oracle.merges_into(tokens)
+    unreached = [token for token, found, own in zip(tokens, merged, ids[NUM_BYTES:], strict=True) if found != [own]]
+    if unreached and not table.ignore_merges:
+        raise unsupported(name, f"a vocabulary whose entry {unreached[0]!r} does not encode to itself")
+    if (unreached or not _parts_come_first(table)) and (odd := _unlisted_split(table)):
+        raise unsupported(name, f"a list of merges that makes {odd!r} by some of its pairs only")
+    if table.ignore_merges and len(tokens) + NUM_BYTES < len(set(table.bytes_of_id) - _added_bytes(table)):
+        raise unsupported(name, "ignore_merges with entries that no merge makes")
+
+
+def _added_bytes(table: Table) -> set[bytes]:
+    return {content.encode("utf-8") for content in table.added_tokens} | {b""}
+
+
+def _parts_come_first(table: Table) -> bool:
+    rank_of = {BYTE_ALPHABET[byte]: byte for byte in range(NUM_BYTES)}
+    for left, right in table.merges:
+        if left not in rank_of or right not in rank_of:
+            return False
+        rank_of.setdefault(left + right, len(rank_of))
+    return True
+
+
+def _unlisted_split(table: Table) -> str | None:
+    """An entry that could be joined from two entries by a pair that is not listed; None where there is none."""
+    listed = {(bytes_of(left), bytes_of(right)) for left, right in table.merges}
+    for token in dict.fromkeys(left + right for left, right in table.merges):
+        whole = bytes_of(token)
+        for at in range(1, len(whole)):
+            pair = whole[:at], whole[at:]
+            if pair not in listed and all(part in table.ranks for part in pair):
+                return token
+    return None
+
+
+def _mixtures() -> list[str]:
+    """120 random strings of 60 atoms, the same every time."""
+    rng = np.random.default_rng(20_240_229)
+    return ["".join(_ATOMS[at] for at in rng.integers(len(_ATOMS), size=60)) for _ in range(120)]
+
+
+def read_verdict(sha256: str) -> Verdict | None:
+    """The verdict of an earlier proof by this code with these libraries; None where there is none that can be read."""
+    try:
+        stored = json.loads(_verdict_path(sha256).read_text("utf-8"))
+        verdict = Verdict(
+            prefix_token_ids=tuple(int(token) for token in stored["prefix_token_ids"]),
+            suffix_token_ids=tuple(int(token) for token in stored["suffix_token_ids"]),
+            more_digits=str(stored["more_digits"]),
+        )
+        return verdict if stored["check"] == _check(verdict) else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def write_verdict(sha256: str, verdict: Verdict) -> None:
+    """Keep a verdict. Where the cache cannot be written the next load proves again, which costs time and no more."""
+    path = _verdict_path(sha256)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(json.dumps({**asdict(verdict), "check": _check(verdict)}), "utf-8")
+        temporary.replace(path)
+    except OSError:
+        return
+
+
+def _check(verdict: Verdict) -> str:
+    return fingerprint((name, repr(value)) for name, value in asdict(verdict).items())
+
+
+def _verdict_path(sha256: str) -> Path:
+    versions = fingerprint((("proof", _PROOF_VERSION), *((lib, version(lib)) for lib in ("tiktoken", "tokenizers"))))
+    return cache_folder() / "tokenizers" / f"{sha256}-{versions[:16]}.json"
