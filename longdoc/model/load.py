@@ -117,13 +117,26 @@ class RingModel:
         return tile_tokens(4 * self.vocab_size, TILE_BYTES)
 
 
+class _BaseOutput:
+    """What a base model returns, with nothing but states in it; families read them by name or as the first item."""
+
+    def __init__(self, hidden_BTC: Tensor) -> None:
+        self.last_hidden_state = hidden_BTC
+
+    def __getattr__(self, name: str) -> None:
+        # Caches, attentions, routing scores: asked for by some families, wanted by nobody here.
+        if name.startswith("__"):
+            raise AttributeError(name)
+
+    def __getitem__(self, key: int | slice) -> Any:
+        return (self.last_hidden_state,)[key]
+
+
 class _StatesAsGiven(nn.Module):
     """Stands where the base model stood: hands its input on, so that only the head's part of a forward runs."""
 
-    def forward(self, inputs_embeds: Tensor, **_: Any) -> Any:
-        from transformers.modeling_outputs import BaseModelOutputWithPast
-
-        return BaseModelOutputWithPast(last_hidden_state=inputs_embeds)
+    def forward(self, *_: Any, inputs_embeds: Tensor, **__: Any) -> _BaseOutput:
+        return _BaseOutput(inputs_embeds)
 
 
 def _head_of(causal_model: nn.Module, base: nn.Module) -> nn.Module:

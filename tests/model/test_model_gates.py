@@ -1,0 +1,127 @@
+"""Whether a model may run on a ring: sound ones pass with a small error, planted faults are named."""
+
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from transformers import GPT2Config, LlamaConfig, MistralConfig, Phi3Config, Qwen2Config, Qwen3Config
+
+from longdoc.errors import ModelError
+from longdoc.model.gates import check_shardable
+from longdoc.model.load import RingModel, load_model
+from longdoc.model.sources import LocalModel, find_model
+
+SMALL = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4}
+GROUPED = {**SMALL, "num_key_value_heads": 2, "vocab_size": 400, "max_position_embeddings": 256}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64, "rope_theta": 1e4}
+DYNAMIC = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}
+
+
+@pytest.fixture
+def load(save_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., RingModel]:
+    monkeypatch.setenv("LONGDOC_CACHE", str(tmp_path / "cache"))
+
+    def load(config: Any, dtype: torch.dtype = torch.float32) -> RingModel:
+        return load_model(find_model(str(save_model(config))), dtype=dtype)
+
+    return load
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_the_tiny_model_passes_in_every_dtype(tiny_model: LocalModel, dtype: torch.dtype) -> None:
+    model = load_model(tiny_model, dtype=dtype)
+    error = check_shardable(model)
+    assert 0 < error < (1.0 if dtype == torch.bfloat16 else 1e-4)
+    assert model.attention == "longdoc_ring", "the check leaves the model as it was"
+
+
+def test_the_default_model_passes(default_model: LocalModel) -> None:
+    assert 0 < check_shardable(load_model(default_model, dtype=torch.float32)) < 1e-3
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        LlamaConfig(**GROUPED),
+        LlamaConfig(**GROUPED, rope_parameters=YARN),
+        Qwen2Config(**GROUPED),
+        Qwen3Config(**GROUPED, head_dim=16),
+        Phi3Config(**GROUPED, pad_token_id=0),
+        MistralConfig(**GROUPED, sliding_window=None),
+        GPT2Config(n_embd=64, n_layer=2, n_head=4, vocab_size=400, n_positions=128),
+    ],
+    ids=lambda config: config.model_type,
+)
+def test_families_that_mix_tokens_only_in_full_attention_pass(config: Any, load: Callable[..., RingModel]) -> None:
+    assert check_shardable(load(config)) < 1e-4
+
+
+def test_a_window_is_refused_by_name(load: Callable[..., RingModel]) -> None:
+    with pytest.raises(ModelError, match="sliding_window"):
+        check_shardable(load(MistralConfig(**GROUPED, sliding_window=8)))
+
+
+def test_layer_types_other_than_full_attention_are_refused_by_name(load: Callable[..., RingModel]) -> None:
+    config = Qwen2Config(
+        **GROUPED, use_sliding_window=True, sliding_window=8, layer_types=["full_attention", "sliding_attention"]
+    )
+    with pytest.raises(
+        ModelError, match="cannot run on a ring: it has layers of type sliding_attention, and only full"
+    ):
+        check_shardable(load(config))
+
+
+def test_positions_that_depend_on_the_shard_are_refused_by_name(load: Callable[..., RingModel]) -> None:
+    with pytest.raises(ModelError, match="it has dynamic rotary positions, which change with the length of a shard"):
+        check_shardable(load(LlamaConfig(**GROUPED, rope_parameters=DYNAMIC)))
+
+
+def test_a_known_mixer_is_refused_by_name(load: Callable[..., RingModel]) -> None:
+    model = load(LlamaConfig(**GROUPED))
+    model.causal_model.base_model.layers[0].mixer = nn.Conv1d(64, 64, 3)
+    with pytest.raises(ModelError, match="it has Conv1d, and only full attention can be split"):
+        check_shardable(model)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_layer_that_mixes_neighbours_in_secret_is_found(load: Callable[..., RingModel], dtype: torch.dtype) -> None:
+    model = load(LlamaConfig(**GROUPED), dtype)
+    mlp = model.causal_model.base_model.layers[1].mlp
+    plain = mlp.forward
+
+    def shifted(hidden: torch.Tensor) -> torch.Tensor:
+        before = torch.cat([torch.zeros_like(hidden[:, :1]), hidden[:, :-1]], dim=1)
+        return plain(hidden) + before
+
+    mlp.forward = shifted
+    with pytest.raises(ModelError, match=r"log-probabilities differ by .* something beside attention mixes tokens"):
+        check_shardable(model)
+
+
+def test_a_layer_that_does_not_call_the_ring_is_found(load: Callable[..., RingModel]) -> None:
+    model = load(LlamaConfig(**GROUPED))
+    attention = model.causal_model.base_model.layers[0].self_attn
+
+    def skipped(_self: nn.Module, hidden_states: torch.Tensor, **_: Any) -> tuple[torch.Tensor, None]:
+        return hidden_states * 0.5, None
+
+    attention.forward = types.MethodType(skipped, attention)
+    with pytest.raises(ModelError, match="the model ran ring attention 1 times in a forward pass of 2 layers"):
+        check_shardable(model)
+
+
+def test_a_kernel_that_is_wrong_is_found(load: Callable[..., RingModel], monkeypatch: pytest.MonkeyPatch) -> None:
+    from longdoc.model import gates
+    from longdoc.ring.kernels.reference import reference_kernel
+
+    def biased(*args: Any, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        out, lse = reference_kernel(*args, **kwargs)
+        return out, lse + 0.5 * kwargs["causal"]
+
+    monkeypatch.setattr(gates, "choose_kernel", lambda *_: ("biased", biased))
+    with pytest.raises(ModelError, match="cannot run on a ring: on 97 tokens its log-probabilities differ by"):
+        check_shardable(load(LlamaConfig(**GROUPED, initializer_range=0.5)))
