@@ -53,8 +53,8 @@ _CARDINALS = (
 )
 _NUMBER = rf"(?:\d{{1,4}}|[IVXLCDM]+|(?:{_CARDINALS})(?:[- ](?:{_CARDINALS}))?|(?:the )?(?:{_ORDINALS}))"
 _WORD = "|".join(re.escape(word) for word in _LEVELS)
-# What may follow the number: nothing, or a separator and a title, or a title that begins like one.
-_TITLE = r"(?P<title>|\.|[.:)\]]?\s*[-–—.:]{0,3}\s*[\"'“‘(\[_*¿¡]*(?!\s)[^a-z\s,;].*|\s*[-–—:]+\s*\S.*)"
+# What may follow the number: nothing, a title that begins like one, or a dash or colon and any title.
+_TITLE = r"(?P<title>|\.|(?:[.:)\]]\s*|\s+)[-–—.:]{0,3}\s*[\"'“‘(\[_*¿¡]*(?-i:[^\W_a-z]).*|\s*[-–—:]+\s*\S.*)"
 _KEYWORD = re.compile(rf"(?P<word>{_WORD})\s+{_NUMBER}{_TITLE}", re.IGNORECASE)
 _ORDINAL_FIRST = re.compile(
     rf"(?:the )?(?:{_ORDINALS}) (?P<word>{_WORD}|epilogue|prologue)(?P<title>|\.|\s*[.:–—-]\s*\S.*)", re.IGNORECASE

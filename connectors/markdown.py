@@ -76,7 +76,8 @@ def _heading_lines(text: str) -> Iterator[tuple[int, int, str, int]]:
             fence, paragraph = opening["fence"], []
         elif atx := _ATX.fullmatch(line):
             paragraph = []
-            yield start, stop, (atx["title"] or "").strip("# \t") if atx["title"] else "", len(atx["marks"])
+            title = (atx["title"] or "").strip()
+            yield start, stop, "" if set(title) == {"#"} else title, len(atx["marks"])
         elif paragraph and _SETEXT.fullmatch(line):
             title = " ".join(part.strip() for _, part in paragraph)
             yield paragraph[0][0], stop, title, 1 if "=" in line else 2

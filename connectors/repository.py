@@ -181,11 +181,25 @@ def _is_here(entry: TreeEntry) -> bool:
 
 
 def _checked(entry: TreeEntry, content: bytes | None, git_dir: str) -> bytes:
+    """The content, if it is what was listed. `git cat-file` does not compare an object with its id, so this does."""
     if content is None or len(content) != entry.num_bytes:
         found = "is missing" if content is None else f"has {len(content)} bytes"
         message = f"{git_dir}: object {entry.object_id} was listed with {entry.num_bytes} bytes and {found} now."
         raise SourceError(f"{message} Run again when nothing repacks the repository, or try `git fsck`.")
+    if _object_id(content, like=entry.object_id) != entry.object_id:
+        raise SourceError(
+            f"{git_dir}: object {entry.object_id} is damaged: its content has another id. Try `git fsck`."
+        )
     return content
+
+
+def _object_id(content: bytes, *, like: str) -> str:
+    """Git's id of a blob, by the hash that the repository uses."""
+    digest = hashlib.sha1(usedforsecurity=False) if len(like) == 40 else hashlib.sha256()
+    # https://git-scm.com/book/en/v2/Git-Internals-Git-Objects
+    digest.update(b"blob %d\0" % len(content))
+    digest.update(content)
+    return digest.hexdigest()
 
 
 def _add_blob(tiles: Tiles, unit: int, entry: TreeEntry, content: bytes) -> None:

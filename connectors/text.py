@@ -81,7 +81,9 @@ def read_book(raw: bytes, *, path: Path) -> Document:
         raise DocumentError(message, stage="read", reason="empty")
     body_start, body_stop = find_body(decoded.text)
     header = read_header(decoded.text[:body_start])
-    title, sections = _sections(decoded.text, body_start, body_stop, is_markdown=path.suffix in MARKDOWN_EXTENSIONS)
+    title, sections = _sections(
+        decoded.text, body_start, body_stop, is_markdown=path.suffix.lower() in MARKDOWN_EXTENSIONS
+    )
     tiles = _tiles(decoded, sections)
     document = Document(
         kind="book",
