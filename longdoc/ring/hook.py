@@ -26,6 +26,8 @@ RING_ATTENTION = "longdoc_ring"
 
 # Passed on by models and without influence on attention: rotary positions are applied before, nothing is cached.
 _HARMLESS = frozenset({"cache_position", "position_ids", "use_cache"})
+# Ask for more outputs where they are true, for nothing where they are false.
+_OUTPUTS = frozenset({"output_attentions", "output_hidden_states", "output_router_logits"})
 # Distances at which masks are compared: windows and chunks of any size up to 2^20 show at one of them.
 _DISTANCES = sorted({0} | {2**power + near for power in range(21) for near in (-1, 0, 1)})
 
@@ -209,10 +211,9 @@ def _attention(
 
 
 def _refuse_arguments(module: torch.nn.Module, dropout: float, kwargs: dict[str, Any]) -> None:
-    """Refuse what would change the result; an argument that is None, or False where it asks for outputs, is absent."""
+    """Refuse what would change the result, by name. An argument that is None is absent."""
     present = {name: value for name, value in kwargs.items() if value is not None and name not in _HARMLESS}
-    if present.get("output_attentions") is False:
-        del present["output_attentions"]
+    present = {name: value for name, value in present.items() if name not in _OUTPUTS or value is not False}
     # transformers lets the argument win over the module's attribute.
     is_causal = present.pop("is_causal", getattr(module, "is_causal", True))
     refused = sorted(present) + ([] if is_causal else ["is_causal=False"]) + (["dropout"] if dropout else [])

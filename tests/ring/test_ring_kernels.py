@@ -49,7 +49,7 @@ def test_a_full_block_may_have_other_keys_than_queries(name: str) -> None:
 @pytest.mark.parametrize(("num_queries", "num_keys"), [(0, 3), (3, 0)])
 def test_empty_blocks_never_reach_a_kernel(name: str, num_queries: int, num_keys: int) -> None:
     q, k, v = random_qkv(3)
-    with pytest.raises(AssertionError, match="without (queries|keys)"):
+    with pytest.raises(AssertionError, match=r"without (queries|keys)"):
         choose_kernel(name, "cpu")[1](q[:, :num_queries], k[:, :num_keys], v[:, :num_keys], causal=False, scale=1.0)
 
 

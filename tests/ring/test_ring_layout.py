@@ -1,5 +1,7 @@
 """Layouts: exact, complete and balanced for any number of tokens and ranks."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -75,7 +77,7 @@ def test_ranges_are_apart_and_never_empty(layout: Layout) -> None:
     for rank in range(layout.num_ranks):
         found = layout.ranges(rank)
         assert all(len(tokens) > 0 for tokens in found)
-        assert all(a.stop < b.start for a, b in zip(found, found[1:], strict=False))
+        assert all(a.stop < b.start for a, b in itertools.pairwise(found))
 
 
 def test_striped_is_refused_by_name() -> None:

@@ -1,0 +1,91 @@
+"""What the processes of the gloo tests run. Kept apart so that a spawned process imports no more than it needs."""
+
+import os
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from longdoc.errors import InfrastructureError
+from longdoc.ring.exchange.distributed import DistributedExchange
+from longdoc.ring.kernels import choose_kernel
+from longdoc.ring.layout import LAYOUTS, Layout
+
+LENGTHS = [1, 2, 5, 97, 1000, 4096]
+DTYPES = [torch.float64, torch.float32]
+
+
+def open_exchange(rank: int, num_ranks: int, folder: Path, timeout_s: float) -> DistributedExchange:
+    """Join the ring of this test, over the loopback address, and meet the others once."""
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo" if sys.platform == "linux" else "lo0"
+    torch.set_num_threads(1)
+    store = dist.FileStore(str(folder / "store"), num_ranks)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=num_ranks, timeout=timedelta(seconds=120))
+    group = dist.group.WORLD
+    assert group is not None
+    exchange = DistributedExchange(group, 120.0)
+    exchange.all_reduce(torch.zeros(1))
+    return DistributedExchange(group, timeout_s)
+
+
+def exact_main(rank: int, num_ranks: int, folder: Path) -> None:
+    """Run every attention and every model forward on the ring and leave this rank's parts in a file."""
+    from ring_oracles import document, random_qkv, shard_attention, shard_logprobs, small_llama
+
+    exchange = open_exchange(rank, num_ranks, folder, 120.0)
+    kernel = choose_kernel("torch", "cpu")[1]
+    models = {dtype: small_llama("longdoc_ring", dtype) for dtype in DTYPES}
+    parts = {}
+    for kind in LAYOUTS:
+        for num_tokens in LENGTHS:
+            layout = Layout(kind=kind, num_tokens=num_tokens, num_ranks=num_ranks)
+            for dtype in DTYPES:
+                q, k, v = (tensor.to(dtype) for tensor in random_qkv(num_tokens))
+                attended = shard_attention(exchange, layout, kernel, (q, k, v))
+                logprobs = shard_logprobs(exchange, layout, models[dtype], document(num_tokens))
+                parts[kind, num_tokens, str(dtype)] = attended, logprobs
+    torch.save(parts, folder / f"{rank}.pt")
+    exchange.close()
+    exchange.close()
+    assert not dist.is_initialized()
+
+
+def reduce_main(rank: int, num_ranks: int, folder: Path) -> None:
+    """Reduce, then tell a silent last rank from a slow one: it never sends, until everybody else has given up."""
+    exchange = open_exchange(rank, num_ranks, folder, 1.0)
+    summed, largest = torch.tensor([rank + 1, -rank]), torch.tensor([0.5 * rank])
+    exchange.all_reduce(summed)
+    exchange.all_reduce(largest, "max")
+    (folder / f"reduced-{rank}").write_text(f"{summed.tolist()} {largest.tolist()}")
+    done = folder / "done"
+    if rank == num_ranks - 1:
+        while not done.exists():
+            time.sleep(0.05)
+        return
+    try:
+        exchange.start(sends=[], receives=[(num_ranks - 1, torch.empty(10))])
+        exchange.finish()
+    except InfrastructureError as error:
+        (folder / "message").write_text(str(error))
+    done.touch()
+
+
+def lost_main(rank: int, num_ranks: int, folder: Path) -> None:
+    """The last rank dies; the others go on until they are told, and write down what they are told."""
+    exchange = open_exchange(rank, num_ranks, folder, 60.0)
+    if rank == num_ranks - 1:
+        os._exit(0)
+    after, before = (rank + 1) % num_ranks, (rank - 1) % num_ranks
+    message = None
+    while message is None:
+        try:
+            exchange.start(sends=[(after, torch.ones(1000))], receives=[(before, torch.empty(1000))])
+            exchange.finish()
+        except InfrastructureError as error:
+            # A traceback that is kept would keep the connection, and the next rank would wait for its time-out.
+            message = f"{error}\n{error.__context__}"
+    exchange.close()
+    (folder / f"{rank}.txt").write_text(message)

@@ -1,0 +1,82 @@
+"""The ring over gloo between real processes: exact, and loud when a neighbour dies or falls silent."""
+
+import functools
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import torch.multiprocessing as mp
+from gloo_ranks import DTYPES, LENGTHS, exact_main, lost_main, reduce_main
+from ring_oracles import (
+    HEAD_DIM,
+    Float64s,
+    attention_by_definition,
+    document,
+    gather,
+    random_qkv,
+    register_definition,
+    relative_error,
+    small_llama,
+    whole_logprobs,
+)
+
+from longdoc.ring.layout import LAYOUTS, Layout
+
+ATTENTION_TOLERANCES = {torch.float64: 1e-12, torch.float32: 5e-6}
+MODEL_TOLERANCES = {torch.float64: 1e-6, torch.float32: 1e-3}
+
+
+def run_processes(main: Callable[[int, int, Path], None], num_ranks: int, folder: Path) -> None:
+    mp.spawn(main, (num_ranks, folder), num_ranks)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+
+
+@functools.cache
+def expected_attention(num_tokens: int) -> Float64s:
+    return attention_by_definition(*random_qkv(num_tokens), HEAD_DIM**-0.5)
+
+
+@functools.cache
+def expected_logprobs(num_tokens: int, dtype: torch.dtype) -> torch.Tensor:
+    register_definition()
+    # Eager attention takes its softmax in float32 whatever the model's dtype: in float64 the definition stands in.
+    model = small_llama("by_definition" if dtype == torch.float64 else "eager", dtype)
+    return whole_logprobs(model, document(num_tokens))
+
+
+@pytest.mark.parametrize("num_ranks", [2, 3])
+def test_processes_compute_what_one_plain_forward_does(num_ranks: int, tmp_path: Path) -> None:
+    run_processes(exact_main, num_ranks, tmp_path)
+    parts = [torch.load(tmp_path / f"{rank}.pt") for rank in range(num_ranks)]
+    assert len(parts[0]) == len(LAYOUTS) * len(LENGTHS) * len(DTYPES)
+    for kind, num_tokens in [(kind, num_tokens) for kind in LAYOUTS for num_tokens in LENGTHS]:
+        layout = Layout(kind=kind, num_tokens=num_tokens, num_ranks=num_ranks)
+        for dtype in DTYPES:
+            found = [part[kind, num_tokens, str(dtype)] for part in parts]
+            attended = gather(layout, [attended for attended, _ in found], dim=1)
+            assert relative_error(attended, expected_attention(num_tokens)) <= ATTENTION_TOLERANCES[dtype]
+            logprobs = gather(layout, [logprobs for _, logprobs in found], dim=0)
+            error = (logprobs - expected_logprobs(num_tokens, dtype)).abs().max()
+            assert float(error) <= MODEL_TOLERANCES[dtype]
+
+
+def test_a_dead_rank_is_named_by_its_neighbours_and_the_failure_spreads(tmp_path: Path) -> None:
+    started = time.monotonic()
+    run_processes(lost_main, 4, tmp_path)
+    messages, contexts = zip(*((tmp_path / f"{rank}.txt").read_text().splitlines() for rank in range(3)), strict=True)
+    assert contexts == ("None", "None", "None")
+    assert all(message.endswith("(time-out 60 s); the ring must be formed anew") for message in messages)
+    assert messages[0].startswith(("rank 0 failed receiving from rank 3: ", "rank 0 failed sending to rank 1: "))
+    assert messages[2].startswith(("rank 2 failed sending to rank 3: ", "rank 2 failed receiving from rank 1: "))
+    # Rank 1 has no dead neighbour: it learns of the failure because the others close, not by its own time-out.
+    assert time.monotonic() - started < 60
+    assert not any(".cc:" in message or "GLHF" in message for message in messages)
+
+
+def test_ranks_reduce_and_a_silent_rank_times_out_and_is_named(tmp_path: Path) -> None:
+    run_processes(reduce_main, 2, tmp_path)
+    assert [(tmp_path / f"reduced-{rank}").read_text() for rank in range(2)] == ["[3, -1] [0.5]"] * 2
+    message = (tmp_path / "message").read_text()
+    assert message.startswith("rank 0 failed receiving from rank 1: ")
+    assert message.endswith("(time-out 1 s); the ring must be formed anew")
