@@ -108,21 +108,16 @@ def _names(path: str) -> list[str]:
 
 def list_tree(git_dir: str, commit_id: str) -> list[TreeEntry]:
     """Every path of a commit below its root, in git's order. Raises `SourceError` where the commit cannot be listed."""
-    status, output, error = _run([f"--git-dir={git_dir}", "ls-tree", "-r", "-z", "-l", "--full-tree", commit_id])
+    command = [f"--git-dir={git_dir}", "ls-tree", "-r", "-z", "--full-tree"]
+    status, output, _ = _run([*command, "-l", commit_id])
     if status == 0:
         return [_tree_entry(line) for line in output.split(b"\0")[:-1]]
-    if "promisor remote" not in error:
-        raise SourceError(f"{git_dir}: commit {commit_id} cannot be listed: git says {error!r}. Try `git fsck`.")
-    return _list_partial_clone(git_dir, commit_id)
-
-
-def _list_partial_clone(git_dir: str, commit_id: str) -> list[TreeEntry]:
-    """The same where objects were left at the remote: git would stop at the first, so sizes come from what is here."""
-    here = _sizes_here(git_dir)
-    status, output, error = _run([f"--git-dir={git_dir}", "ls-tree", "-r", "-z", "--full-tree", commit_id])
+    # Where objects were left at the remote, git stops at the first of them for want of its size.
+    status, output, error = _run([*command, commit_id])
     if status != 0:
-        message = f"{git_dir}: folders of commit {commit_id} were never fetched: git says {error!r}."
-        raise SourceError(f"{message} Fetch them with `git fetch --refetch`, or clone without --filter.")
+        message = f"{git_dir}: commit {commit_id} cannot be listed: git says {error!r}. Try `git fsck`;"
+        raise SourceError(f"{message} for a partial clone, fetch the rest with `git fetch --refetch --no-filter`.")
+    here = _sizes_here(git_dir)
     entries = []
     for line in output.split(b"\0")[:-1]:
         facts, path = line.split(b"\t", 1)
