@@ -1,6 +1,6 @@
 """Long runs of white space, which tiktoken's pattern engine cannot match: cut out here, to be merged by themselves.
 
-The engine's stack holds 1,000,000 steps and `\\s+(?!\\S)` takes one a character; a longer run panics, in tiktoken and
+The engine's stack holds 1,000,000 steps and `\\s+(?!\\S)` takes one a character; a longer run fails, in tiktoken and
 in the `tokenizers` library alike. So the oracle for such text is the pattern itself, worked out by hand: of a run that
 is followed by text, all but the last character is one piece; at the end of the text, or before a digit that stands
 alone, the whole run is. Where `\\s*[\\r\\n]+` is in the pattern, everything up to the last line end is matched by that

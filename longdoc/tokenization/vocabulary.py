@@ -97,8 +97,8 @@ class Vocabulary:
         try:
             ranks = encoding.encode_to_numpy(text, disallowed_special=())
         except BaseException as error:
-            # Rust's panics are no Exceptions. The class cannot be imported: it is made when tiktoken is loaded.
-            if type(error).__name__ != "PanicException":
+            # Some versions raise ValueError, others panic; the class of a panic is no Exception and cannot be imported.
+            if not isinstance(error, ValueError) and type(error).__name__ != "PanicException":
                 raise
             raise DocumentError(
                 "the tokenizer's pattern engine gave up on this text, most often for a very long run of white space; "

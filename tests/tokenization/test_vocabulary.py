@@ -1,0 +1,295 @@
+"""A vocabulary encodes exactly as the `tokenizers` library does on the same file, or is refused by name."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from tokenizers import Tokenizer, pre_tokenizers
+from trained_tokenizers import change, hand_made, ordinary, texts, train
+
+from longdoc.errors import DocumentError, ModelError
+from longdoc.model.sources import LocalModel
+from longdoc.tokenization import proof
+from longdoc.tokenization import vocabulary as vocabulary_module
+from longdoc.tokenization.vocabulary import Vocabulary, _load
+
+hard = settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@hard
+@given(text=texts)
+def test_ids_are_those_of_the_tokenizers_library(vocabulary: Vocabulary, oracle: Tokenizer, text: str) -> None:
+    assert vocabulary.encode(text).tolist() == oracle.encode(text, add_special_tokens=False).ids
+
+
+@hard
+@given(text=texts)
+def test_decoding_gives_the_bytes_back(vocabulary: Vocabulary, text: str) -> None:
+    token_ids = vocabulary.encode(text)
+    assert token_ids.dtype == np.int32
+    assert vocabulary.decode(token_ids) == text.encode("utf-8")
+    assert b"".join(vocabulary.token_bytes(token_id) for token_id in token_ids.tolist()) == text.encode("utf-8")
+    assert int(vocabulary.token_num_bytes[token_ids].sum()) == len(text.encode("utf-8"))
+
+
+def test_control_tokens_in_a_text_are_ordinary_text(vocabulary: Vocabulary, folder: Path) -> None:
+    control = Tokenizer.from_file(str(folder / "tokenizer.json")).token_to_id("<|endoftext|>")
+    token_ids = vocabulary.encode("a<|endoftext|>b")
+    assert control not in token_ids
+    assert vocabulary.decode(token_ids) == b"a<|endoftext|>b"
+    assert vocabulary.token_bytes(control) == b"<|endoftext|>"
+
+
+def test_what_the_model_wants_around_a_document_comes_from_its_post_processor(vocabulary: Vocabulary) -> None:
+    assert (vocabulary.prefix_token_ids, vocabulary.suffix_token_ids) == ((1,), (0,))
+
+
+def test_a_tokenizer_without_post_processor_wants_nothing_around(
+    trained_folders: dict[str, Path], tmp_path: Path
+) -> None:
+    bare = Vocabulary.load(change(trained_folders["gpt2"], tmp_path, post_processor=None))
+    assert (bare.prefix_token_ids, bare.suffix_token_ids) == ((), ())
+
+
+def test_the_vocabulary_covers_every_id_of_the_file(vocabulary: Vocabulary, folder: Path) -> None:
+    library = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    assert vocabulary.vocab_size == library.get_vocab_size(with_added_tokens=True)
+    assert vocabulary.token_num_bytes.shape == (vocabulary.vocab_size,)
+
+
+def test_lone_surrogates_are_no_text(vocabulary: Vocabulary) -> None:
+    with pytest.raises(UnicodeEncodeError):
+        vocabulary.encode("a\ud800b")
+
+
+@pytest.mark.parametrize("token_id", [-1, 10**6])
+def test_ids_outside_the_vocabulary_are_not_decoded(vocabulary: Vocabulary, token_id: int) -> None:
+    with pytest.raises(IndexError):
+        vocabulary.decode([token_id])
+
+
+@pytest.mark.parametrize("merges", [["a b", "b c"], [["a", "b"], ["b", "c"]]])
+def test_merges_are_read_as_strings_and_as_pairs(tmp_path: Path, merges: list[Any]) -> None:
+    folder = hand_made(tmp_path, merges)
+    vocabulary = Vocabulary.load(folder)
+    assert [vocabulary.token_bytes(i) for i in vocabulary.encode("abc bc").tolist()] == [b"ab", b"c", b" ", b"bc"]
+
+
+def test_entries_made_by_every_pair_are_taken_as_whole_words_where_the_file_says_so(tmp_path: Path) -> None:
+    # As tokenizers converted from tiktoken list them: every pair, grouped by what it makes.
+    merges = [["b", "c"], ["a", "b"], ["a", "bc"], ["ab", "c"]]
+    folder = hand_made(tmp_path, merges, ignore_merges=True)
+    vocabulary, library = Vocabulary.load(folder), ordinary(folder)
+    for text in ("abc", "ab", "abcabc", "xabc", "cab abc"):
+        assert vocabulary.encode(text).tolist() == library.encode(text).ids
+
+
+REFUSED = {
+    "unigram": ({"model": {"type": "Unigram"}}, "the tokenizer model Unigram"),
+    "dropout": ({"model": {"dropout": 0.1}}, "BPE with dropout=0.1"),
+    "byte_fallback": ({"model": {"byte_fallback": True}}, "BPE with byte_fallback=True"),
+    "suffix": ({"model": {"end_of_word_suffix": "</w>"}}, "BPE with end_of_word_suffix='</w>'"),
+    "normalizer": ({"normalizer": {"type": "NFC"}}, "the normalizer NFC"),
+    "no pre-tokenizer": ({"pre_tokenizer": None}, "the pre-tokenizer null"),
+    "metaspace": ({"pre_tokenizer": {"type": "Metaspace"}}, "the pre-tokenizer Metaspace"),
+    "prefix space": (
+        {"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": True, "use_regex": True}},
+        "ByteLevel with add_prefix_space",
+    ),
+    "grouped digits": (
+        {
+            "pre_tokenizer": {
+                "type": "Sequence",
+                "pretokenizers": [
+                    {"type": "Digits", "individual_digits": False},
+                    {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True},
+                ],
+            }
+        },
+        "the pre-tokenizer Digits then ByteLevel with these options",
+    ),
+    "removing split": (
+        {
+            "pre_tokenizer": {
+                "type": "Sequence",
+                "pretokenizers": [
+                    {"type": "Split", "pattern": {"Regex": " "}, "behavior": "Removed", "invert": False},
+                    {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False},
+                ],
+            }
+        },
+        "the pre-tokenizer Split with behavior Removed",
+    ),
+    "two splits": (
+        {
+            "pre_tokenizer": {
+                "type": "Sequence",
+                "pretokenizers": [
+                    {"type": "Split", "pattern": {"Regex": " "}, "behavior": "Isolated", "invert": False},
+                    {"type": "Split", "pattern": {"Regex": "x"}, "behavior": "Isolated", "invert": False},
+                    {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False},
+                ],
+            }
+        },
+        "the pre-tokenizer Split then Split then ByteLevel",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_other_tokenizers_are_refused_by_name(trained_folders: dict[str, Path], tmp_path: Path, case: str) -> None:
+    changes, named = REFUSED[case]
+    folder = change(trained_folders["gpt2"], tmp_path, **changes)
+    with pytest.raises(ModelError) as refusal:
+        Vocabulary.load(folder)
+    message = str(refusal.value)
+    assert message.startswith(f"{folder / 'tokenizer.json'}: {named}")
+    assert message.endswith("is not supported; use a model with a byte-level BPE tokenizer, others come later")
+
+
+def test_a_folder_without_tokenizer_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"no tokenizer.json in this model's folder; pull the model again"):
+        Vocabulary.load(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"model": null}'])
+def test_a_damaged_file_is_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / "tokenizer.json").write_text(content)
+    with pytest.raises(ModelError, match=r"not a tokenizer.json .*; pull the model again"):
+        Vocabulary.load(tmp_path)
+
+
+def test_an_entry_that_its_own_merges_do_not_reach_is_refused(tmp_path: Path) -> None:
+    # "abc" becomes a|bc, for which no merge is listed; tiktoken would join it.
+    folder = hand_made(tmp_path, [["b", "c"], ["a", "b"], ["ab", "c"]])
+    with pytest.raises(ModelError, match="entry 'abc' does not encode to itself"):
+        Vocabulary.load(folder)
+
+
+def test_an_entry_made_by_some_of_its_pairs_is_refused(tmp_path: Path) -> None:
+    folder = hand_made(tmp_path, [["b", "c"], ["a", "b"], ["ab", "c"]], ignore_merges=True)
+    with pytest.raises(ModelError, match="makes 'abc' by some of its pairs only"):
+        Vocabulary.load(folder)
+
+
+def test_merges_that_come_back_to_an_entry_are_refused(tmp_path: Path) -> None:
+    folder = hand_made(tmp_path, [["a", "b"], ["ab", "c"], ["b", "c"], ["a", "bc"]])
+    with pytest.raises(ModelError, match="a list of merges that comes back to 'abc'"):
+        Vocabulary.load(folder)
+
+
+def test_whole_words_that_no_merge_makes_are_refused(tmp_path: Path) -> None:
+    folder = hand_made(tmp_path, [["a", "b"]], ignore_merges=True, extra=["xyz"])
+    with pytest.raises(ModelError, match="ignore_merges with entries that no merge makes"):
+        Vocabulary.load(folder)
+
+
+def test_a_merge_of_what_is_no_entry_is_refused(tmp_path: Path) -> None:
+    folder = hand_made(tmp_path, [["a", "b"], ["q", "u"]], made=["ab"])
+    with pytest.raises(ModelError, match="a merge that makes 'qu'"):
+        Vocabulary.load(folder)
+
+
+def test_a_difference_in_pre_tokenization_does_not_pass_the_proof(
+    trained_folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Without the alternative for white space before a digit, as the stock conversion of this tokenizer has it.
+    original = vocabulary_module.convert
+
+    def stock(content: dict[str, Any], name: str, more_digits: str = "") -> vocabulary_module.Table:
+        table = original(content, name, more_digits)
+        pattern = table.pretokenization.pattern.replace(r"|\s+(?=[\p{N}", r"|\s+(?=[^\s\S\p{N}")
+        return vocabulary_module.Table(
+            **{field: getattr(table, field) for field in table.__slots__ if field != "pretokenization"},
+            pretokenization=vocabulary_module.Pretokenization(
+                pattern=pattern, digits_alone=True, newlines_end_runs=False, is_known=True
+            ),
+        )
+
+    monkeypatch.setenv("LONGDOC_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(vocabulary_module, "convert", stock)
+    folder = change(trained_folders["digits"], tmp_path / "copy")
+    with pytest.raises(ModelError, match="whose tiktoken form encodes 'a  1   2"):
+        Vocabulary.load(folder)
+
+
+def test_bytes_without_a_token_are_refused_not_dropped(trained_folders: dict[str, Path], tmp_path: Path) -> None:
+    content = json.loads((trained_folders["gpt2"] / "tokenizer.json").read_text("utf-8"))
+    vocab = {token: token_id for token, token_id in content["model"]["vocab"].items() if token != "Ą"}
+    vocabulary = Vocabulary.load(change(trained_folders["gpt2"], tmp_path, model={"vocab": vocab}))
+    assert vocabulary.missing_bytes == b"\x04"
+    with pytest.raises(DocumentError, match="byte 0x04 has no token in this model's vocabulary") as refusal:
+        vocabulary.encode("a\x04b")
+    assert (refusal.value.stage, refusal.value.reason) == ("encode", "byte_without_token")
+
+
+def test_the_same_file_is_loaded_once_and_another_version_again(
+    trained_folders: dict[str, Path], tmp_path: Path
+) -> None:
+    folder = change(trained_folders["gpt2"], tmp_path)
+    first = Vocabulary.load(folder)
+    assert Vocabulary.load(folder) is first
+    change(trained_folders["digits"], tmp_path)
+    assert Vocabulary.load(folder).sha256 != first.sha256
+
+
+def test_a_proof_is_made_once_for_all_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LONGDOC_CACHE", str(tmp_path / "cache"))
+    folder = train("digits", tmp_path / "model")
+    proved = Vocabulary.load(folder)
+    _load.cache_clear()
+    monkeypatch.setattr(vocabulary_module, "prove", pytest.fail)
+    again = Vocabulary.load(folder)
+    assert again is not proved
+    assert (again.prefix_token_ids, again.suffix_token_ids) == ((1,), (0,))
+    assert again.pretokenization == proved.pretokenization
+
+
+def test_a_damaged_verdict_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LONGDOC_CACHE", str(tmp_path / "cache"))
+    folder = train("digits", tmp_path / "model")
+    Vocabulary.load(folder)
+    (path,) = (tmp_path / "cache" / "tokenizers").iterdir()
+    good = path.read_text("utf-8")
+    for damaged in ("", "{}", good.replace('"suffix_token_ids": [0]', '"suffix_token_ids": [5]')):
+        assert damaged != good
+        path.write_text(damaged, "utf-8")
+        _load.cache_clear()
+        assert Vocabulary.load(folder).suffix_token_ids == (0,)
+        assert path.read_text("utf-8") == good
+
+
+def test_a_cache_that_cannot_be_written_costs_only_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("LONGDOC_CACHE", str(tmp_path / "file"))
+    vocabulary = Vocabulary.load(train("gpt2", tmp_path / "model"))
+    assert vocabulary.decode(vocabulary.encode("whale")) == b"whale"
+
+
+def test_digits_that_only_the_library_knows_are_found_in_every_plane() -> None:
+    isolate = pre_tokenizers.Digits(individual_digits=True)
+    known = proof.more_digits()
+    rest = [chr(code) for code in range(0x20000, 0x110000)]
+    assert len(isolate.pre_tokenize_str("".join(rest))) == 1
+    assert all(len(isolate.pre_tokenize_str("a" + char)) == 2 for char in known)
+
+
+@pytest.mark.books
+def test_the_default_model_encodes_a_book_as_the_tokenizers_library_does(
+    default_model: LocalModel, books: Path
+) -> None:
+    vocabulary = Vocabulary.load(default_model.folder)
+    library = ordinary(default_model.folder)
+    text = (books / "alice.txt").read_bytes().decode("utf-8")
+    assert vocabulary.encode(text).tolist() == library.encode(text, add_special_tokens=False).ids
+
+
+def test_the_default_model_keeps_each_digit_and_the_white_space_before_it(default_model: LocalModel) -> None:
+    vocabulary = Vocabulary.load(default_model.folder)
+    pieces = [vocabulary.token_bytes(token_id) for token_id in vocabulary.encode("in  1851 ").tolist()]
+    assert pieces == [b"in", b"  ", b"1", b"8", b"5", b"1", b" "]
+    assert (vocabulary.prefix_token_ids, vocabulary.suffix_token_ids) == ((), ())
+    assert vocabulary.vocab_size == 49_152
