@@ -23,7 +23,7 @@ def check_documents(findings: Findings, places: Places, identity: OutputIdentity
     Where a file and its decision differ, that is a fault and the decision is believed: the parts it names are then
     still checked. A file without a decision is a fault and believed, for the same reason.
     """
-    decided = _decisions(findings, places)
+    decided = _decisions(findings, places, identity)
     by_key: dict[str, list[str]] = defaultdict(list)
     believed: dict[str, Row] = {}
     for name in sorted(files):
@@ -42,13 +42,13 @@ def check_documents(findings: Findings, places: Places, identity: OutputIdentity
     return list(believed.values())
 
 
-def _decisions(findings: Findings, places: Places) -> dict[str, Row]:
+def _decisions(findings: Findings, places: Places, identity: OutputIdentity) -> dict[str, Row]:
     decided: dict[str, Row] = {}
     for path in sorted(places.decisions.iterdir()) if places.decisions.is_dir() else ():
         if path.name.startswith("."):
             continue
         with findings.reading("documents", path):
-            (decided[path.name],) = read_rows(path)
+            (decided[path.name],) = read_rows(path, "documents", identity)
         if not places.documents(path.name).exists():
             findings.fault(
                 "documents",
@@ -73,7 +73,7 @@ def _check_file(
     elif decision.read_bytes() != path.read_bytes():
         findings.fault("documents", name, f"differs from its decision {_below(places, decision)}")
     with findings.reading("documents", name):
-        rows = read_rows(path)
+        rows = read_rows(path, "documents", identity)
         run_id = str(rows[0]["run_id"]) if rows else ""
         check_form(findings, "documents", path, identity, run_id=run_id)
         for row in rows:

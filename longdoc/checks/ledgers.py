@@ -51,7 +51,7 @@ def _check_file(
     findings: Findings, table: str, path: Path, identity: OutputIdentity, *, unit: str, number: int
 ) -> None:
     with findings.reading(table, path):
-        rows = read_rows(path)
+        rows = read_rows(path, table, identity)
         if len(rows) != 1:
             findings.fault(table, path, f"has {len(rows)} rows, not 1")
             return

@@ -118,14 +118,17 @@ def _check_scores(state: _Pass, rows: pa.Table, positions: npt.NDArray[Any]) -> 
             yield f"position {positions[place]} has {'no' if wanted[place] else 'a'} {name}"
             return
     logprobs, entropies, ranks = (to_numpy(rows, name)[wanted] for name in ("logprob", "entropy", "rank_in_vocabulary"))
+    is_sound = True
     for is_right, problem in (
         (np.isfinite(logprobs) & (logprobs <= 0), "has a logprob that is not finite or above 0"),
         (np.isfinite(entropies) & (entropies >= LEAST_ENTROPY), "has an entropy that is not finite or below 0"),
         (ranks >= 1, "has a rank below 1"),
     ):
         if not is_right.all():
+            is_sound = False
             yield f"position {positions[wanted][np.argmin(is_right)]} {problem}"
-    _add_scores(state, positions[wanted], logprobs.astype(np.float64))
+    if is_sound:
+        _add_scores(state, positions[wanted], logprobs.astype(np.float64))
 
 
 def _add_scores(state: _Pass, positions: npt.NDArray[Any], logprobs: Float64s) -> None:

@@ -212,7 +212,7 @@ class OutputStore:
 
     def _decision_row(self, unit: str, content: bytes) -> dict[str, Any]:
         try:
-            (row,) = read_rows(content, columns=("attempt_id", "parts"))
+            (row,) = read_rows(content, "documents", self.identity, columns=("attempt_id", "parts"))
         except DAMAGED as error:
             raise InfrastructureError(
                 f"{self.places.decision(unit)} is damaged: {error}. Restore it, or copy the unit's documents part over "

@@ -119,17 +119,17 @@ class Ledger:
         if not numbers:
             return None, 0
         last = max(numbers)
-        (row,) = self._read(numbers[last], ("first_at",))
+        (row,) = self._read(numbers[last], "quarantine", ("first_at",))
         return row["first_at"], last
 
     def _rows(self, table: str, columns: tuple[str, ...] | None) -> Iterator[dict[str, Any]]:
         for path in sorted((self._places.root / table).glob("bucket=*/*.parquet")):
             if parse_part_path(path.relative_to(self._places.root).as_posix()) is not None:
-                yield from self._read(path, columns)
+                yield from self._read(path, table, columns)
 
-    def _read(self, path: Path, columns: tuple[str, ...] | None) -> list[dict[str, Any]]:
+    def _read(self, path: Path, table: str, columns: tuple[str, ...] | None) -> list[dict[str, Any]]:
         try:
-            return read_rows(path, columns)
+            return read_rows(path, table, self._identity, columns)
         except FileNotFoundError:
             raise
         except DAMAGED as error:

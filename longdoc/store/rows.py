@@ -52,12 +52,15 @@ def rows_file(table: str, identity: OutputIdentity, rows: Sequence[Mapping[str, 
     return content
 
 
-def read_rows(source: Path | bytes, columns: Iterable[str] | None = None) -> list[dict[str, Any]]:
-    """The rows of one small Parquet file. Raises one of `DAMAGED` where it cannot be read."""
+def read_rows(
+    source: Path | bytes, table: str, identity: OutputIdentity, columns: Iterable[str] | None = None
+) -> list[dict[str, Any]]:
+    """The rows of one small Parquet file of a table. Raises one of `DAMAGED` where it is damaged or another table's."""
     names = None if columns is None else list(columns)
-    with pq.ParquetFile(
-        pa.BufferReader(source) if isinstance(source, bytes) else source, page_checksum_verification=True
-    ) as file:
+    opened = pa.BufferReader(source) if isinstance(source, bytes) else source
+    with pq.ParquetFile(opened, page_checksum_verification=True) as file:
+        if not file.schema_arrow.equals(schema_of(table, identity)):
+            raise ValueError(f"it does not have the schema of {table}")
         rows = file.read(columns=names)
     rows.validate(full=True)
     found: list[dict[str, Any]] = rows.to_pylist()

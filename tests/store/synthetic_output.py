@@ -186,29 +186,29 @@ def arrow_rows(table: str, rows: list[dict[str, Any]], identity: OutputIdentity 
     return pa.Table.from_pylist([{name: row.get(name) for name in schema.names} for row in rows], schema=schema)
 
 
-def write_parts(attempt: Attempt, document: Synthetic) -> list[Part]:
-    """Each rank writes its rows of each table as a part."""
+def write_parts(attempt: Attempt, document: Synthetic, ids: OutputIdentity = IDENTITY) -> list[Part]:
+    """Each rank writes its rows of each table as a part. Rows may say that they belong elsewhere."""
     identity = {"doc_id": document.doc_id, "doc_key": document.doc_key, "attempt_id": attempt.attempt_id}
     parts = []
     for table, rows in document.tables.items():
         for rank in (0, 1):
-            mine = [row | identity for row in rows_of_rank(table, rows, rank)]
+            mine = [identity | row for row in rows_of_rank(table, rows, rank)]
             with PartWriter(
                 attempt.staging,
                 table=table,
                 unit=attempt.unit,
                 number=rank,
-                identity=IDENTITY,
+                identity=ids,
                 metadata={"run_id": "run1"},
             ) as writer:
-                writer.write(arrow_rows(table, mine))
+                writer.write(arrow_rows(table, mine, ids))
                 parts.append(writer.close())
     return parts
 
 
 def commit_document(store: OutputStore, document: Synthetic) -> bool:
     attempt = store.begin(document.doc_key)
-    return store.commit(attempt, document_row=document.row, parts=write_parts(attempt, document))
+    return store.commit(attempt, document_row=document.row, parts=write_parts(attempt, document, store.identity))
 
 
 def make_output(output: Path, numbers: tuple[int, ...] = (1, 2)) -> OutputStore:

@@ -41,7 +41,11 @@ def fingerprints(output: Path) -> dict[str, tuple[int, int, str]]:
 
 
 def document_keys(output: Path) -> list[str]:
-    return [row["doc_key"] for path in output.glob("documents/*/*.parquet") for row in read_rows(path)]
+    return [
+        row["doc_key"]
+        for path in output.glob("documents/*/*.parquet")
+        for row in read_rows(path, "documents", IDENTITY)
+    ]
 
 
 def no_faults(output: Path) -> None:
@@ -361,7 +365,7 @@ def test_quarantine_counts_failures_and_keeps_the_first_time(tmp_path: Path) -> 
         store.quarantine(doc_id="file:///x", doc_key=key, needs=needs, **FAILURE)
     row = OutputStore.read(str(tmp_path)).quarantined()[key]
     assert (row["attempts"], row["needs"], row["reason"]) == (2, "3 GiB a rank", "over_capacity")
-    rows = [row for path in sorted(tmp_path.glob("quarantine/*/*")) for row in read_rows(path)]
+    rows = [row for path in sorted(tmp_path.glob("quarantine/*/*")) for row in read_rows(path, "quarantine", IDENTITY)]
     assert [row["attempts"] for row in rows] == [1, 2]
     assert rows[1]["first_at"] == rows[0]["first_at"] == rows[0]["last_at"] < rows[1]["last_at"]
     assert commit_document(store, make_document(1))
@@ -391,7 +395,7 @@ def test_two_drivers_that_record_failures_never_take_one_number(tmp_path: Path) 
         thread.start()
     for thread in threads:
         thread.join()
-    rows = [row for path in tmp_path.glob("quarantine/*/*") for row in read_rows(path)]
+    rows = [row for path in tmp_path.glob("quarantine/*/*") for row in read_rows(path, "quarantine", IDENTITY)]
     assert sorted(row["attempts"] for row in rows) == [1, 2, 3, 4]
     no_faults(tmp_path)
 
@@ -410,7 +414,7 @@ def test_a_row_that_was_kept_and_not_published_is_published_by_recovery(tmp_path
 def test_a_run_is_recorded_once(tmp_path: Path) -> None:
     store = make_output(tmp_path)
     (path,) = tmp_path.glob("runs/*/*")
-    (row,) = read_rows(path)
+    (row,) = read_rows(path, "runs", IDENTITY)
     assert (row["run_id"], json.loads(row["configuration"])) == ("run1", {"a": 1})
     with pytest.raises(ValueError, match="run run1 was recorded before"):
         store.record_run(row | {"exit_code": 4})
