@@ -125,6 +125,9 @@ class PartWriter:
         """Append rows, in the order of the table's sorting column."""
         if not rows.schema.equals(self._schema):
             raise ValueError(f"rows for {self._table} have the schema {rows.schema}, not {self._schema}")
+        for field, column in zip(self._schema, rows.columns, strict=True):
+            if column.null_count and not field.nullable:
+                raise ValueError(f"{field.name} of {self._table} holds a null")
         if self.part is not None:
             raise ValueError(f"{self._path} is closed")
         self._waiting.append(rows)
