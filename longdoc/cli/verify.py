@@ -6,7 +6,8 @@ from dataclasses import asdict
 import click
 
 from longdoc.errors import CheckFailed
-from longdoc.verify import VerifyReport, verify
+from longdoc.verify import VerifyReport
+from longdoc.verify import verify as check_output
 
 _ORDER = ("documents", "segments", "spans", "tokens", "parts", "quarantine", "runs")
 
@@ -14,13 +15,13 @@ _ORDER = ("documents", "segments", "spans", "tokens", "parts", "quarantine", "ru
 @click.command("verify")
 @click.argument("output", metavar="OUT")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
-def verify_command(output: str, as_json: bool) -> None:
+def verify(output: str, as_json: bool) -> None:
     """Check every file, row and hash in the output OUT, from its files alone.
 
     Reads everything, changes nothing. Exits with 1 and names each fault if there is one, with 2 if OUT is not an
     output of longdoc.
     """
-    report = verify(output)
+    report = check_output(output)
     if as_json:
         click.echo(json.dumps(asdict(report), indent=2))
     else:

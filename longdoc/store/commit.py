@@ -184,7 +184,7 @@ class OutputStore:
         _check_parts(attempt, row, parts)
         for part in parts:
             self._check_staged(attempt, part)
-        decision = rows_file("documents", self.identity, [row], run_id=str(row["run_id"]))
+        decision = rows_file("documents", self.identity, [row], run_id=str(row.get("run_id", "")))
         return stand(attempt.staging / DECISION, decision)
 
     def _check_staged(self, attempt: Attempt, part: Part) -> None:
@@ -233,8 +233,9 @@ class OutputStore:
                 )
             except FileNotFoundError as error:
                 raise InfrastructureError(
-                    f"{part['path']} was decided, but is neither staged nor published: somebody removed it. Remove "
-                    f"{self.places.decision(unit)} to have the document computed again, and run again."
+                    f"{part['path']} was decided, but is neither staged nor published: somebody removed it. To have the "
+                    f"document computed again, remove {self.places.decision(unit)} and every {unit}-p*.parquet below the "
+                    "tables, and run again."
                 ) from error
             self.on_step("part_published")
         publish_bytes(self.places.documents(unit), decision, scratch=self.places.scratch)

@@ -27,7 +27,7 @@ from synthetic_output import (
 import longdoc.checks.tiles
 import longdoc.checks.tokens
 import longdoc.store.parts
-from longdoc.cli.verify import verify_command
+from longdoc.cli.verify import verify as verify_command
 from longdoc.errors import CheckFailed, OutputError
 from longdoc.store.commit import OutputStore
 from longdoc.store.schemas import OutputIdentity
