@@ -233,9 +233,9 @@ class OutputStore:
                 )
             except FileNotFoundError as error:
                 raise InfrastructureError(
-                    f"{part['path']} was decided, but is neither staged nor published: somebody removed it. To have the "
-                    f"document computed again, remove {self.places.decision(unit)} and every {unit}-p*.parquet below the "
-                    "tables, and run again."
+                    f"{part['path']} was decided, but is neither staged nor published: somebody removed it. To have "
+                    f"the document computed again, remove {self.places.decision(unit)} and every {unit}-p*.parquet "
+                    "below the tables, and run again."
                 ) from error
             self.on_step("part_published")
         publish_bytes(self.places.documents(unit), decision, scratch=self.places.scratch)
