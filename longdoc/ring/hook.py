@@ -28,8 +28,8 @@ RING_ATTENTION = "longdoc_ring"
 _HARMLESS = frozenset({"cache_position", "position_ids", "use_cache"})
 # Ask for more outputs where they are true, for nothing where they are false.
 _OUTPUTS = frozenset({"output_attentions", "output_hidden_states", "output_router_logits"})
-# Distances at which masks are compared: windows and chunks of any size up to 2^20 show at one of them.
-_DISTANCES = sorted({0} | {2**power + near for power in range(21) for near in (-1, 0, 1)})
+# Distances at which masks are compared: windows and chunks of any size up to 2^30 show at one of them.
+_DISTANCES = sorted({0} | {2**power + near for power in range(31) for near in (-1, 0, 1)})
 
 Report = Callable[[int, int, int], None]
 
@@ -62,21 +62,14 @@ class RingContext:
     def attend(self, q_HTD: torch.Tensor, k_GSD: torch.Tensor, v_GSD: torch.Tensor, scale: float) -> torch.Tensor:
         """The ring attention of the next layer: out_HTD. Raises `ValueError` for a shard that is not this rank's.
 
-        A rank that owns no token may run its model on one placeholder token, because models cannot run on none: the
-        rank takes part in the hops of every layer, the placeholder does not, and its attention is 0.
+        A rank that owns no token calls it with none: its neighbours may need it to pass keys on.
         """
-        num_tokens, num_given = self.layout.num_tokens_of(self.exchange.rank), q_HTD.shape[1]
-        if num_tokens == 0 and num_given == 1:
-            self._attend(q_HTD[:, :0], k_GSD[:, :0], v_GSD[:, :0], scale)
-            return torch.zeros_like(q_HTD)
-        if not num_given == k_GSD.shape[1] == num_tokens:
+        num_tokens = self.layout.num_tokens_of(self.exchange.rank)
+        if not q_HTD.shape[1] == k_GSD.shape[1] == num_tokens:
             raise ValueError(
-                f"rank {self.exchange.rank} attends with {num_given} queries and {k_GSD.shape[1]} keys, but the layout"
-                f" gives it {num_tokens} tokens"
+                f"rank {self.exchange.rank} attends with {q_HTD.shape[1]} queries and {k_GSD.shape[1]} keys, but the"
+                f" layout gives it {num_tokens} tokens"
             )
-        return self._attend(q_HTD, k_GSD, v_GSD, scale)
-
-    def _attend(self, q_HTD: torch.Tensor, k_GSD: torch.Tensor, v_GSD: torch.Tensor, scale: float) -> torch.Tensor:
         layer = self.num_calls
         self.num_calls += 1
         return ring_attention(

@@ -28,7 +28,8 @@ def open_exchange(rank: int, num_ranks: int, folder: Path, timeout_s: float) -> 
     assert group is not None
     exchange = DistributedExchange(group, 120.0)
     exchange.all_reduce(torch.zeros(1))
-    return DistributedExchange(group, timeout_s)
+    exchange.set_timeout(timeout_s)
+    return exchange
 
 
 def exact_main(rank: int, num_ranks: int, folder: Path) -> None:

@@ -111,17 +111,19 @@ def document(num_tokens: int) -> torch.Tensor:
 
 
 def shard_logprobs(
-    exchange: Exchange, layout: Layout, model: LlamaForCausalLM, token_ids: torch.Tensor, **options: Any
+    exchange: Exchange, layout: Layout, model: LlamaForCausalLM, token_ids: torch.Tensor
 ) -> torch.Tensor:
-    """One rank's log-probs [T, vocabulary] of a model on the ring. A rank without tokens runs a placeholder."""
+    """One rank's log-probs [T, vocabulary] of a model on the ring."""
     positions = torch.from_numpy(layout.positions(exchange.rank))
-    num_tokens = len(positions)
-    if num_tokens == 0:
-        positions = torch.zeros(1, dtype=torch.int64)
-    context = RingContext(
-        layout=layout, mask=Mask(), exchange=exchange, kernel=options.get("kernel") or choose_kernel("torch", "cpu")[1]
-    )
-    with use_ring(context):
+    context = RingContext(layout=layout, mask=Mask(), exchange=exchange, kernel=choose_kernel("torch", "cpu")[1])
+    if len(positions) == 0:
+        # transformers cannot reshape an empty shard; the rank takes part in the ring's layers all the same.
+        q, kv = torch.empty((2, 0, 16), dtype=model.dtype), torch.empty((1, 0, 16), dtype=model.dtype)
+        for _ in range(NUM_LAYERS):
+            assert context.attend(q, kv, kv, 0.25).shape == q.shape
+        context.assert_engaged(NUM_LAYERS)
+        return torch.empty((0, VOCABULARY), dtype=model.dtype)
+    with use_ring(context), torch.inference_mode():
         logits = model(
             input_ids=token_ids[positions][None],
             position_ids=positions[None],
@@ -129,7 +131,7 @@ def shard_logprobs(
             use_cache=False,
         ).logits[0]
     context.assert_engaged(NUM_LAYERS)
-    return logits[:num_tokens].log_softmax(-1)
+    return logits.log_softmax(-1)
 
 
 def whole_logprobs(model: LlamaForCausalLM, token_ids: torch.Tensor) -> torch.Tensor:

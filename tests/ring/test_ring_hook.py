@@ -245,11 +245,12 @@ def causal_mask() -> ModelMask:
     ("mask_function", "fault"),
     [
         (lambda b, h, q, k: (k <= q) & (k > q - 4096), "hides the token at 0 to the one at 4096"),
+        (lambda b, h, q, k: (k <= q) & (k > q - 3_000_000), "hides the token at 0 to the one at 4194303"),
         (lambda b, h, q, k: (k <= q) & (k // 100 == q // 100), "hides the token at 0 to the one at 127"),
         (lambda b, h, q, k: q >= 0, "shows the token at 1 to the one at 0"),
         (lambda b, h, q, k: k < q, "hides the token at 0 to the one at 0"),
     ],
-    ids=["window", "chunks", "bidirectional", "strictly before"],
+    ids=["window", "huge window", "chunks", "bidirectional", "strictly before"],
 )
 def test_a_mask_that_is_not_exactly_causal_is_refused(mask_function: Any, fault: str) -> None:
     mask = ModelMask(mask_function, None)
