@@ -128,7 +128,8 @@ class TokenCache:
 
 
 def _pack(digest: bytes, token_ids: Int32s) -> bytes:
-    """16 bytes of checksum over key and ids, then the ids as little-endian int32. Deflating takes as long as encoding."""
+    """A checksum of 16 bytes over key and ids, then the ids as little-endian int32."""
+    # Not deflated: that takes as long as encoding the text.
     raw = np.ascontiguousarray(token_ids, dtype="<i4").tobytes()
     return _checksum(digest, raw) + raw
 
