@@ -1,7 +1,6 @@
 """The ring over gloo between real processes: exact, and loud when a neighbour dies or falls silent."""
 
 import functools
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -62,7 +61,6 @@ def test_processes_compute_what_one_plain_forward_does(num_ranks: int, tmp_path:
 
 
 def test_a_dead_rank_is_named_by_its_neighbours_and_the_failure_spreads(tmp_path: Path) -> None:
-    started = time.monotonic()
     run_processes(lost_main, 4, tmp_path)
     messages, contexts = zip(*((tmp_path / f"{rank}.txt").read_text().splitlines() for rank in range(3)), strict=True)
     assert contexts == ("None", "None", "None")
@@ -70,7 +68,7 @@ def test_a_dead_rank_is_named_by_its_neighbours_and_the_failure_spreads(tmp_path
     assert messages[0].startswith(("rank 0 failed receiving from rank 3: ", "rank 0 failed sending to rank 1: "))
     assert messages[2].startswith(("rank 2 failed sending to rank 3: ", "rank 2 failed receiving from rank 1: "))
     # Rank 1 has no dead neighbour: it learns of the failure because the others close, not by its own time-out.
-    assert time.monotonic() - started < 60
+    assert not any("timed out" in message.lower() for message in messages), messages
     assert not any(".cc:" in message or "GLHF" in message for message in messages)
 
 
@@ -78,5 +76,5 @@ def test_ranks_reduce_and_a_silent_rank_times_out_and_is_named(tmp_path: Path) -
     run_processes(reduce_main, 2, tmp_path)
     assert [(tmp_path / f"reduced-{rank}").read_text() for rank in range(2)] == ["[3, -1] [0.5]"] * 2
     message = (tmp_path / "message").read_text()
-    assert message.startswith("rank 0 failed receiving from rank 1: ")
+    assert message.startswith("rank 0 failed receiving from rank 1: Timed out")
     assert message.endswith("(time-out 1 s); the ring must be formed anew")
