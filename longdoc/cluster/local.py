@@ -20,7 +20,6 @@ from longdoc.errors import InfrastructureError
 _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "RAY_BACKEND_LOG_LEVEL": "error",
     "GLOO_SOCKET_IFNAME": "lo",
 }
 
