@@ -19,7 +19,7 @@ from longdoc.records import Document, DocumentRef, Int32s, TokenSequence
 from longdoc.reporting import Fault
 from longdoc.ring.layout import Layout
 from longdoc.tokenization.cache import TokenCache
-from longdoc.tokenization.encode import encode_document
+from longdoc.tokenization.encode import batch_texts, encode_document
 from longdoc.tokenization.vocabulary import Vocabulary
 
 #: Characters of a text from which on further tasks help with the encoding.
@@ -90,6 +90,7 @@ def _encode_in_tasks(model_folder: str) -> EncodePieces:
     def encode_pieces(texts: Sequence[str]) -> list[Int32s]:
         if sum(map(len, texts)) < PARALLEL_CHARS:
             return encode_texts(model_folder, texts)
-        return [ids for piece in ray.get([task.remote(model_folder, [text]) for text in texts]) for ids in piece]
+        batches = ray.get([task.remote(model_folder, batch) for batch in batch_texts(texts)])
+        return [ids for batch in batches for ids in batch]
 
     return encode_pieces

@@ -141,9 +141,9 @@ def compute(
 
 
 def plain_answer(model, case: Case, dtype: torch.dtype) -> Answer:
-    """The same document through transformers alone: eager attention, one process, logits of every place at once."""
+    """The same document through transformers alone: one process, logits of every place at once."""
     plain = AutoModelForCausalLM.from_pretrained(
-        model.folder, dtype=dtype, attn_implementation="eager", local_files_only=True
+        model.folder, dtype=dtype, attn_implementation="sdpa", local_files_only=True
     ).eval()
     sequence = case.sequence
     prefix = len(sequence.prefix_token_ids)

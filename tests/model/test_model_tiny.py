@@ -15,18 +15,17 @@ from longdoc.model.tiny import tiny_config, tiny_tensors
 def test_weights_follow_from_the_raw_words_of_pcg64() -> None:
     tensors = {tensor.name: tensor.make() for tensor in tiny_tensors(50, seed=1)}
     words = [int(word) for word in np.random.PCG64(1).random_raw(50 * 32)]
-    scale = 0.05 / math.sqrt(4 * (65_536**2 - 1) / 12)
+    scale = 0.25 / math.sqrt(4 * (65_536**2 - 1) / 12)
     drawn = [(sum((word >> shift) & 0xFFFF for shift in (0, 16, 32, 48)) - 131_070) * scale for word in words]
     wanted = np.array(drawn, dtype=np.float32).reshape(50, 32)
     np.testing.assert_array_equal(tensors["model.embed_tokens.weight"], wanted)
     np.testing.assert_array_equal(tensors["model.norm.weight"], np.ones(32, np.float32))
 
 
-def test_matrices_vary_by_a_quarter_embeddings_by_a_twentieth_and_no_two_are_alike() -> None:
+def test_matrices_vary_by_a_quarter_and_no_two_are_alike() -> None:
     matrices = [tensor.make() for tensor in tiny_tensors(5000, seed=2) if len(tensor.shape) == 2]
     assert len({matrix.tobytes() for matrix in matrices}) == len(matrices) == 15
-    assert matrices[0].std() == pytest.approx(0.05, rel=0.01)
-    assert matrices[1].std() == pytest.approx(0.25, rel=0.05)
+    assert matrices[0].std() == pytest.approx(0.25, rel=0.01)
     assert matrices[0].mean() == pytest.approx(0, abs=0.01)
 
 
@@ -57,4 +56,4 @@ def test_shuffling_what_stands_early_changes_what_is_predicted_late(tiny_model: 
     ]
     # A model whose attention is near uniform would not see the order; a fifth of a nat is far above rounding (1e-5).
     assert float((logprobs[0] - logprobs[1]).abs().mean()) > 0.05
-    assert float(logprobs[0].std()) > 0.2
+    assert float(logprobs[0].std()) > 0.5
