@@ -9,19 +9,18 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from longdoc.errors import StartError
-from longdoc.model.positions import ExtensionMode
+from longdoc.model.positions import EXTENSION_MODES, ExtensionMode
 from longdoc.records import fingerprint
 from longdoc.ring.layout import LAYOUTS, LayoutKind
+from longdoc.store.schemas import OUTPUTS
 
 DEVICES = ("auto", "cpu", "cuda")
 KERNELS = ("auto", "torch", "flash-attn", "reference")
 DTYPES = ("auto", "float32", "bfloat16", "float64")
-OUTPUTS = ("embeddings", "logprobs")
 POOLINGS = ("auto", "mean", "last")
-CONTEXT_EXTENSIONS: tuple[ExtensionMode, ...] = get_args(ExtensionMode)
 
 #: Where CPU ranks start: a ring of two halves the memory of each and needs no tuning on a laptop.
 CPU_RING_SIZE = 2
@@ -51,7 +50,7 @@ class RunConfig:
         _check_choice("--dtype", self.dtype, DTYPES)
         _check_choice("--layout", self.layout, LAYOUTS)
         _check_choice("--pooling", self.pooling, POOLINGS)
-        _check_choice("--context-extension", self.context_extension, CONTEXT_EXTENSIONS)
+        _check_choice("--context-extension", self.context_extension, EXTENSION_MODES)
         for output in self.outputs:
             _check_choice("--outputs", output, OUTPUTS)
         if not self.outputs:

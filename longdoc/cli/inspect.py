@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from longdoc.cli.options import selection_of, source_options
+from longdoc.cli.printing import printable, printable_lines, skipped_files
 from longdoc.cli.sources import open_sources
 from longdoc.errors import DocumentError
 from longdoc.records import Document, DocumentRef, Segment, Source, Unreadable
@@ -45,15 +46,9 @@ def inspect(ctx: click.Context, /, source: str, *, as_json: bool, **options: Any
     SOURCE is a book, a folder of books or a git repository. Exits 3 when a document cannot be read.
     """
     sources = open_sources([source], selection_of(options))
-    skipped = [entry for opened in sources for entry in _skipped(opened)]
+    skipped = [entry for opened in sources for entry in skipped_files(opened)]
     num_failed = _print_json(sources, skipped) if as_json else _print_trees(sources, skipped)
     ctx.exit(DocumentError.exit_code if num_failed else 0)
-
-
-def _skipped(source: Source) -> Sequence[tuple[str, str]]:
-    # Only sources that pass files over have the attribute; it is no part of what a source must be.
-    found: Sequence[tuple[str, str]] = getattr(source, "skipped", ())
-    return found
 
 
 def _read(sources: Sequence[Source]) -> Iterator[_Opened | _Failure]:
@@ -115,11 +110,6 @@ def split_bytes(document: Document) -> tuple[int, int]:
     return in_text, with_reason
 
 
-def printable(text: str) -> str:
-    """`text` with everything escaped that could move a terminal's cursor or is no character."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
-
-
 def _print_trees(sources: Sequence[Source], skipped: Sequence[tuple[str, str]]) -> int:
     from rich.console import Console
 
@@ -128,17 +118,13 @@ def _print_trees(sources: Sequence[Source], skipped: Sequence[tuple[str, str]]) 
     for entry in _read(sources):
         if isinstance(entry, _Failure):
             num_failed += 1
-            console.print(f"{printable(entry.source_uri)}: {entry.reason}: {_printable_lines(entry.error)}\n")
+            console.print(f"{printable(entry.source_uri)}: {entry.reason}: {printable_lines(entry.error)}\n")
             continue
         console.print(_tree(entry[1]))
         console.print(_totals(entry[1]) + "\n")
     for path, reason in skipped:
         console.print(f"skipped {printable(path)}: {reason}")
     return num_failed
-
-
-def _printable_lines(text: str) -> str:
-    return "\n".join(printable(line) for line in text.split("\n"))
 
 
 def _tree(document: Document) -> "Tree":

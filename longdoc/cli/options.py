@@ -8,9 +8,12 @@ from typing import Any, TypeVar
 import click
 
 from longdoc import config as choices
-from longdoc.config import OUTPUTS, RunConfig, read_job_file
+from longdoc.config import RunConfig, read_job_file
 from longdoc.errors import StartError
+from longdoc.model.positions import EXTENSION_MODES
 from longdoc.records import Selection
+from longdoc.ring.layout import LAYOUTS
+from longdoc.store.schemas import OUTPUTS
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -68,10 +71,10 @@ def model_options(command: Command) -> Command:
             metavar="N|auto",
             help=f"Ranks of the ring; auto: {choices.CPU_RING_SIZE} on a CPU.",
         ),
-        _option("layout", type=click.Choice(choices.LAYOUTS), help="Which rank owns which tokens."),
+        _option("layout", type=click.Choice(LAYOUTS), help="Which rank owns which tokens."),
         _option(
             "context_extension",
-            type=click.Choice(choices.CONTEXT_EXTENSIONS),
+            type=click.Choice(EXTENSION_MODES),
             help="Beyond the trained length: auto and yarn extend, none leaves positions alone, error quarantines.",
         ),
         _option("span_tokens", type=int, metavar="N", help="Longest span, in tokens."),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from longdoc.cli.options import config_option, model_options, selection_of, source_options
+from longdoc.cli.printing import printable, skipped_files
 from longdoc.cli.sources import open_sources
 
 if TYPE_CHECKING:
@@ -37,7 +38,10 @@ def plan(ctx: click.Context, /, sources: tuple[str, ...], *, as_json: bool, **op
     config = RunConfig(output="", **options)  # type: ignore[arg-type]  # click gave each option its type
     ring = ring_spec(config)
     check_fits(ring)
-    refs, unreadable = find_documents(open_sources(sources, selection))
+    opened = open_sources(sources, selection)
+    for path, reason in (entry for source in opened for entry in skipped_files(source)):
+        click.echo(f"skipped {printable(path)}: {reason}", err=True)
+    refs, unreadable = find_documents(opened)
     model = find_model(config.model, report=lambda line: click.echo(line, err=True))
     forecasts = []
     for ref in refs:
@@ -64,7 +68,6 @@ def _print(forecasts: "list[DocumentForecast]") -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from longdoc.cli.progress import printable
     from longdoc.estimate import format_bytes
 
     table = Table("document", "bytes", "tokens", "segments", "spans", "ring", "a rank", "smallest ring", box=None)

@@ -16,6 +16,7 @@ from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn, Time
 from rich.progress import Progress as Bars
 from rich.table import Table
 
+from longdoc.cli.printing import plural, printable, printable_lines
 from longdoc.estimate import format_bytes
 from longdoc.records import DocumentRef
 from longdoc.reporting import Fault, Progress, Reporter
@@ -83,7 +84,7 @@ class PlainReporter:
         self._say(quarantine_line(source_uri, fault))
 
     def _say(self, line: str) -> None:
-        click.echo(printable(line), err=True)
+        click.echo(printable_lines(line), err=True)
 
 
 class LiveReporter(PlainReporter):
@@ -127,7 +128,7 @@ class LiveReporter(PlainReporter):
             self._task = None
 
     def _say(self, line: str) -> None:
-        self._bars.console.print(escape(printable(line)), soft_wrap=True)
+        self._bars.console.print(escape(printable_lines(line)), soft_wrap=True)
 
 
 def plan_line(num_todo: int, num_committed: int, num_quarantined: int) -> str:
@@ -137,7 +138,7 @@ def plan_line(num_todo: int, num_committed: int, num_quarantined: int) -> str:
         before.append(f"{num_quarantined} in quarantine (--retry-quarantine tries again)")
     if num_todo == 0:
         return "Nothing to do: " + (", ".join(before) if before else "no document can be read") + "."
-    return f"{num_todo} document{'s' if num_todo > 1 else ''} to do" + "".join(f", {part}" for part in before)
+    return f"{plural(num_todo, 'document')} to do" + "".join(f", {part}" for part in before)
 
 
 def quarantine_line(source_uri: str, fault: Fault) -> str:
@@ -157,11 +158,6 @@ def place_of(progress: Progress) -> str:
 def name_of(ref: DocumentRef) -> str:
     """A short name for a document."""
     return printable(ref.source_uri.rstrip("/").rpartition("/")[2] or ref.source_uri)
-
-
-def printable(text: str) -> str:
-    """Text that cannot drive a terminal: control characters are escaped."""
-    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def print_summary(summary: RunSummary, output: str, *, as_json: bool) -> None:

@@ -3,6 +3,7 @@
 import click
 
 from longdoc.cli.options import config_option, model_options, run_options, selection_of, source_options
+from longdoc.cli.printing import skipped_files
 from longdoc.cli.sources import open_sources
 
 
@@ -37,6 +38,9 @@ def run(ctx: click.Context, /, sources: tuple[str, ...], *, as_json: bool, **opt
     selection = selection_of({name: options.pop(name) for name in ("kind", "include", "exclude", "revision")})
     config = RunConfig(**options)  # type: ignore[arg-type]  # click gave each option its type
     with make_reporter() as reporter:
-        summary = run_sources(config, open_sources(sources, selection), reporter)
+        opened = open_sources(sources, selection)
+        for path, reason in (entry for source in opened for entry in skipped_files(source)):
+            reporter.note(f"skipped {path}: {reason}")
+        summary = run_sources(config, opened, reporter)
     print_summary(summary, config.output, as_json=as_json)
     ctx.exit(summary.exit_code)

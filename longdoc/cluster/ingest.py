@@ -49,7 +49,9 @@ def prepare(
 ) -> tuple[DocumentSummary, list[RankWork]]:
     """Read, encode and cut one document for a ring. Raises `DocumentError` where the document is at fault."""
     document, sequence = read_tokens(ref, spec.model_folder, encode_pieces)
-    extension = choose_extension(spec.context_extension, sequence.num_model_tokens, spec.context_trained)
+    extension = choose_extension(
+        spec.context_extension, sequence.num_model_tokens, spec.context_trained, rope_type=spec.rope_type
+    )
     check_capacity(shape, sequence.num_model_tokens, spec.num_ranks, spec.capacity_bytes, name=ref.source_uri)
     spans = plan_spans(document, sequence, spec.span_tokens)
     layout = Layout(kind=spec.layout, num_tokens=sequence.num_model_tokens, num_ranks=spec.num_ranks)

@@ -19,6 +19,7 @@ class IngestSpec:
     num_ranks: int
     context_extension: ExtensionMode
     context_trained: int
+    rope_type: str
     with_text: bool
     capacity_bytes: int | None
 

@@ -11,6 +11,7 @@ from longdoc.cluster.messages import ComputeJob, DocumentSummary
 from longdoc.cluster.stream import IngestedDocument
 from longdoc.config import RunConfig
 from longdoc.estimate import ModelShape, forward_seconds_bound
+from longdoc.model.positions import EXTENSION_WARNING
 from longdoc.model.sources import LocalModel
 from longdoc.outputs.document_row import document_row, output_identity
 from longdoc.outputs.rows import RowIdentity
@@ -149,9 +150,11 @@ class Finisher:
         if summary.extension.kind != "none":
             self.reporter.note(
                 f"{ref.source_uri}: {summary.num_model_tokens:,} tokens, trained to {trained:,}: "
-                f"{summary.extension.kind} ×{summary.extension.factor:g}. Its scores compare only with documents of "
-                "the same factor, and quality far beyond the trained length is unproven"
+                f"{summary.extension.kind} ×{summary.extension.factor:g}"
             )
+            if not self.record.has_extended:
+                self.record.has_extended = True
+                self.reporter.note(EXTENSION_WARNING)
         elif summary.num_model_tokens > trained:
             self.reporter.note(
                 f"{ref.source_uri}: {summary.num_model_tokens:,} tokens, trained to {trained:,}, positions left as "

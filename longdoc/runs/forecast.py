@@ -49,7 +49,9 @@ def forecast(ref: DocumentRef, config: RunConfig, model: LocalModel, ring: RingS
                 shape, num_tokens, available_bytes(), most=ring.num_cores * MAX_RANKS_PER_CORE
             ),
         }
-        extension = choose_extension(config.context_extension, num_tokens, model.context_trained)
+        extension = choose_extension(
+            config.context_extension, num_tokens, model.context_trained, rope_type=model.rope_type
+        )
         known |= {"context_extension": extension.kind, "context_extension_factor": extension.factor}
         check_capacity(shape, num_tokens, ring.num_ranks, available_bytes() // ring.num_ranks, name=ref.source_uri)
     except DocumentError as error:

@@ -51,6 +51,7 @@ class RunRecord:
     num_committed: int = 0
     num_tokens: int = 0
     peak_rss_bytes: tuple[int, ...] = ()
+    has_extended: bool = False
     exit_code: int = 0
 
     def summary(self, *, num_planned: int, num_committed_before: int, num_quarantined: int) -> RunSummary:

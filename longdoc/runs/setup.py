@@ -30,6 +30,7 @@ def ingest_spec(config: RunConfig, model: LocalModel, ring: RingSpec) -> IngestS
         num_ranks=ring.num_ranks,
         context_extension=config.context_extension,
         context_trained=model.context_trained,
+        rope_type=model.rope_type,
         with_text=config.text,
         capacity_bytes=available_bytes() // ring.num_ranks,
     )

