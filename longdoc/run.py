@@ -4,6 +4,7 @@ Owns the order of the steps. Every document ends committed or quarantined; what 
 full disk, Ctrl-C) leaves the rest for the next run, which takes up exactly what is missing.
 """
 
+import contextlib
 from collections.abc import Sequence
 
 from longdoc.cluster.placement import check_fits
@@ -27,38 +28,38 @@ def run(config: RunConfig, sources: Sequence[Source], reporter: Reporter) -> Run
     check_fits(ring)
     refs, unreadable = find_documents(sources)
     model = find_model(config.model, report=reporter.note)
-    store = OutputStore.open(config.output, output_identity(config, model))
-    store.recover()
-    plan = plan_run(
-        refs,
-        unreadable,
-        configuration=configuration_of(config, model),
-        store=store,
-        retry_quarantine=config.retry_quarantine,
-    )
-    reporter.planned(
-        todo=[document.ref for document in plan.todo],
-        num_committed=plan.num_committed,
-        num_quarantined=plan.num_quarantined,
-    )
-    with recorded(store, config, [source.source_uri for source in sources]) as record:
-        finisher = Finisher(config=config, model=model, store=store, reporter=reporter, record=record)
-        for found in plan.unreadable:
-            finisher.set_aside(found)
-        if plan.todo:
-            announce(config, model, ring, reporter)
-            with open_stream(
-                plan.todo,
-                ring=ring,
-                ingest=ingest_spec(config, model, ring),
-                model=model,
-                dtype=config.resolved_dtype,
-                kernel=config.kernel,
-            ) as (stream, group):
-                for document in stream.documents(reporter):
-                    finisher.finish(document, group)
-        return record.summary(
-            num_planned=len(plan.documents) + len(plan.unreadable),
-            num_committed_before=plan.num_committed,
-            num_quarantined=check_finished(plan, store),
+    with contextlib.closing(OutputStore.open(config.output, output_identity(config, model))) as store:
+        store.recover()
+        plan = plan_run(
+            refs,
+            unreadable,
+            configuration=configuration_of(config, model),
+            store=store,
+            retry_quarantine=config.retry_quarantine,
         )
+        reporter.planned(
+            todo=[document.ref for document in plan.todo],
+            num_committed=plan.num_committed,
+            num_quarantined=plan.num_quarantined,
+        )
+        with recorded(store, config, [source.source_uri for source in sources]) as record:
+            finisher = Finisher(config=config, model=model, store=store, reporter=reporter, record=record)
+            for found in plan.unreadable:
+                finisher.set_aside(found)
+            if plan.todo:
+                announce(config, model, ring, reporter)
+                with open_stream(
+                    plan.todo,
+                    ring=ring,
+                    ingest=ingest_spec(config, model, ring),
+                    model=model,
+                    dtype=config.resolved_dtype,
+                    kernel=config.kernel,
+                ) as (stream, group):
+                    for document in stream.documents(reporter):
+                        finisher.finish(document, group)
+            return record.summary(
+                num_planned=len(plan.documents) + len(plan.unreadable),
+                num_committed_before=plan.num_committed,
+                num_quarantined=check_finished(plan, store),
+            )

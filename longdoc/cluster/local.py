@@ -44,6 +44,7 @@ def local_ray(*, num_cpus: int) -> Iterator[None]:
 
 
 def _start(folder: Path, num_cpus: int) -> None:
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     logging.getLogger("ray").setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -62,6 +63,11 @@ def _start(folder: Path, num_cpus: int) -> None:
             )
         except Exception as error:
             raise InfrastructureError(f"Ray does not start on this machine: {error}.") from error
+        finally:
+            # Ray takes SIGTERM for itself, and its handler dumps a stack and aborts instead of cleaning up.
+            if threading.current_thread() is threading.main_thread():
+                for number, handler in before.items():
+                    signal.signal(number, handler)
 
 
 def _stop() -> None:

@@ -34,14 +34,22 @@ class Attempt:
 
 
 def new_attempt(staging_root: Path, unit: str) -> Attempt:
-    """Make the staging folder of a new attempt, owned by this process."""
+    """A new attempt's name and place; nothing is made yet."""
     attempt_id = uuid.uuid4().hex
-    folder = staging_root / attempt_id
-    folder.mkdir(parents=True)
-    owner = {"host": _host(), "pid": os.getpid(), "process_started": _process_started(os.getpid()), "unit": unit}
-    create_exclusive(folder / _OWNER, json.dumps(owner).encode())
-    (folder / _HEARTBEAT).touch()
-    return Attempt(attempt_id=attempt_id, unit=unit, staging=folder)
+    return Attempt(attempt_id=attempt_id, unit=unit, staging=staging_root / attempt_id)
+
+
+def make_staging(attempt: Attempt) -> None:
+    """Make the staging folder of an attempt, owned by this process."""
+    attempt.staging.mkdir(parents=True)
+    owner = {
+        "host": _host(),
+        "pid": os.getpid(),
+        "process_started": _process_started(os.getpid()),
+        "unit": attempt.unit,
+    }
+    create_exclusive(attempt.staging / _OWNER, json.dumps(owner).encode())
+    (attempt.staging / _HEARTBEAT).touch()
 
 
 def unit_of(folder: Path) -> str | None:

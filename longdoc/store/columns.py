@@ -2,7 +2,7 @@
 
 These constants are the only description of the tables; schemas and `docs/tables.md` are made from them. Widths of
 embeddings are not known here: `EMBEDDING` (fixed size, no nulls) and `EMBEDDING_LIST` (nullable) stand for them.
-Signed integers only, no float16, timestamps in µs UTC: what every reader tried reads (facts/cluster.md, "Storage").
+Signed integers only, no float16, timestamps in µs UTC: what DuckDB, Polars, pandas and Spark all read.
 """
 
 from dataclasses import dataclass

@@ -60,6 +60,7 @@ class OutputStore:
         self.identity = identity
         self._ledger = Ledger(places, identity)
         self._heartbeat = Heartbeat()
+        self._begun: list[Attempt] = []
 
     @classmethod
     def open(cls, output: str, identity: OutputIdentity) -> "OutputStore":
@@ -78,8 +79,21 @@ class OutputStore:
         """Start an attempt at a unit (a document's doc_key). Ranks write their parts below its folder `staging`."""
         with disk_faults(f"no attempt at {unit} could be started"):
             attempt = owners.new_attempt(self.places.staging_root, unit)
+            # Noted before anything is made: an interrupt in between leaves nothing that `close` does not know.
+            self._begun.append(attempt)
+            owners.make_staging(attempt)
         self._heartbeat.add(attempt.staging)
         return attempt
+
+    def close(self) -> None:
+        """Clear away what attempts of this store left in staging, once nobody writes there any more.
+
+        What a commit had decided stays for the next recovery, as in `discard`.
+        """
+        for attempt in self._begun:
+            if attempt.staging.exists():
+                self.discard(attempt)
+        self._begun.clear()
 
     def commit(self, attempt: Attempt, *, document_row: Mapping[str, Any], parts: Sequence[Part]) -> bool:
         """Make the document visible; False when another attempt at it was first, whose rows then stand.
