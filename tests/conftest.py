@@ -1,7 +1,7 @@
 """Fixtures shared by all tests: the models and the real books.
 
-Without a package index the models cannot be pulled. LONGDOC_TESTS_OFFLINE=1 then skips what needs them; unset, it fails,
-so that a broken pull is never taken for a missing network.
+Without a package index the models cannot be pulled. LONGDOC_TESTS_OFFLINE=1 then skips what needs them; unset, it
+fails, so that a broken pull is never taken for a missing network.
 """
 
 import os

@@ -82,7 +82,8 @@ def test_every_option_of_the_readme_exists() -> None:
             [sys.executable, "-m", "longdoc", name, "--help"], capture_output=True, text=True, check=True
         )
         helps[name] = done.stdout
-    for name, options in re.findall(r"^longdoc (\w+) (.*?)(?:#.*)?$", (ROOT / "README.md").read_text(), re.MULTILINE):
+    shell = "".join(re.findall(r"^```sh$(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL))
+    for name, options in re.findall(r"^longdoc (\w+) (.*?)(?:#.*)?$", shell, re.MULTILINE):
         assert name in helps
         for option in re.findall(r"(?<!\S)(--?[a-z-]+)", options):
             assert re.search(rf"(?<!\S){option}\b", helps[name]), (name, option)
