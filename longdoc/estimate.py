@@ -4,6 +4,7 @@ The formula counts what is alive at the peak of a layer's forward pass (see docs
 weights and the interpreter come on top. Nothing here measures: `capacity_bytes` is what the machine says is free.
 """
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +21,9 @@ BOOKKEEPING_BYTES = 160
 #: Attention work of one core that even a slow machine does, in FLOP/s; only bounds how long to wait for a peer.
 SLOW_FLOPS = 1e9
 
+#: The reason of documents that a larger machine would take; they are planned again when there is one.
+OVER_CAPACITY = "over_capacity"
+_NEEDS = re.compile(r"\d+ bytes on each of \d+ ranks for (?P<tokens>\d+) tokens")
 _DTYPE_BYTES = {"float32": 4, "float64": 8, "bfloat16": 2}
 
 
@@ -80,21 +84,25 @@ def smallest_ring(shape: ModelShape, num_tokens: int, total_bytes: int, *, most:
     return None
 
 
-def check_capacity(
-    shape: ModelShape, num_tokens: int, num_ranks: int, capacity_bytes: int | None, *, name: str
-) -> None:
+def check_capacity(shape: ModelShape, num_tokens: int, num_ranks: int, capacity_bytes: int, *, name: str) -> None:
     """Raise `DocumentError` when one rank's share does not fit what a rank may use."""
     needed = bytes_per_rank(shape, num_tokens, num_ranks)
-    if capacity_bytes is None or needed <= capacity_bytes:
+    if needed <= capacity_bytes:
         return
     fits = max(0, (capacity_bytes - bytes_per_rank(shape, 0, num_ranks)) // bytes_per_token(shape)) * num_ranks
     raise DocumentError(
         f"{name}: {num_tokens:,} tokens need {format_bytes(needed)} on each of {num_ranks} ranks, and each has "
         f"{format_bytes(capacity_bytes)}; about {fits:,} tokens would fit. Use a machine with more memory.",
         stage="plan",
-        reason="over_capacity",
-        needs=f"{needed} bytes a rank",
+        reason=OVER_CAPACITY,
+        needs=f"{needed} bytes on each of {num_ranks} ranks for {num_tokens} tokens",
     )
+
+
+def fits_now(needs: str, shape: ModelShape, num_ranks: int, capacity_bytes: int) -> bool:
+    """Whether a document that once was over capacity fits a rank now, by the tokens that its `needs` states."""
+    stated = _NEEDS.fullmatch(needs)
+    return stated is not None and bytes_per_rank(shape, int(stated["tokens"]), num_ranks) <= capacity_bytes
 
 
 def forward_seconds_bound(shape: ModelShape, num_tokens: int, num_ranks: int) -> float:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from longdoc.cluster.placement import check_fits
 from longdoc.cluster.stream import open_stream
 from longdoc.config import RunConfig
+from longdoc.estimate import ModelShape, fits_now
 from longdoc.model.sources import find_model
 from longdoc.outputs.document_row import output_identity
 from longdoc.records import Source
@@ -28,6 +29,8 @@ def run(config: RunConfig, sources: Sequence[Source], reporter: Reporter) -> Run
     check_fits(ring)
     refs, unreadable = find_documents(sources)
     model = find_model(config.model, report=reporter.note)
+    shape = ModelShape.of(model, config.resolved_dtype)
+    ingest = ingest_spec(config, model, ring)
     with contextlib.closing(OutputStore.open(config.output, output_identity(config, model))) as store:
         store.recover()
         plan = plan_run(
@@ -36,6 +39,7 @@ def run(config: RunConfig, sources: Sequence[Source], reporter: Reporter) -> Run
             configuration=configuration_of(config, model),
             store=store,
             retry_quarantine=config.retry_quarantine,
+            fits_now=lambda needs: fits_now(needs, shape, ring.num_ranks, ingest.capacity_bytes),
         )
         reporter.planned(
             todo=[document.ref for document in plan.todo],
@@ -51,7 +55,7 @@ def run(config: RunConfig, sources: Sequence[Source], reporter: Reporter) -> Run
                 with open_stream(
                     plan.todo,
                     ring=ring,
-                    ingest=ingest_spec(config, model, ring),
+                    ingest=ingest,
                     model=model,
                     dtype=config.resolved_dtype,
                     kernel=config.kernel,

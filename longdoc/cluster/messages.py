@@ -11,7 +11,7 @@ from longdoc.store.schemas import OutputIdentity
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestSpec:
-    """How documents are read and cut for one ring. `capacity_bytes` is what one rank may use; None: not checked."""
+    """How documents are read and cut for one ring. `capacity_bytes` is what one rank may use."""
 
     model_folder: str
     span_tokens: int
@@ -21,7 +21,7 @@ class IngestSpec:
     context_trained: int
     rope_type: str
     with_text: bool
-    capacity_bytes: int | None
+    capacity_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,10 +3,11 @@
 Owns that sum. Reads no document: identities come from commit ids and digests.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from longdoc.config import RunConfig, document_key
+from longdoc.estimate import OVER_CAPACITY
 from longdoc.model.sources import LocalModel
 from longdoc.records import DocumentRef, Source, Unreadable
 from longdoc.store.commit import OutputStore
@@ -58,8 +59,12 @@ def plan_run(
     configuration: str,
     store: OutputStore,
     retry_quarantine: bool,
+    fits_now: Callable[[str], bool],
 ) -> RunPlan:
-    """Compare what was found with what the output already holds."""
+    """Compare what was found with what the output already holds.
+
+    `fits_now` tells from a quarantine row's `needs` whether a document that was over capacity fits by now.
+    """
     documents = [
         PlannedDocument(
             ref=ref,
@@ -73,7 +78,11 @@ def plan_run(
         for ref in refs
     ]
     committed = store.committed()
-    quarantined = {} if retry_quarantine else store.quarantined()
+    quarantined = {
+        key
+        for key, row in store.quarantined().items()
+        if not retry_quarantine and not (row["reason"] == OVER_CAPACITY and fits_now(row["needs"] or ""))
+    }
     open_documents = [document for document in documents if document.doc_key not in committed]
     todo = [document for document in open_documents if document.doc_key not in quarantined]
     return RunPlan(

@@ -1,0 +1,85 @@
+"""Forecasts by formula, and what they decide."""
+
+import dataclasses
+
+import pytest
+
+from longdoc.errors import DocumentError
+from longdoc.estimate import (
+    ModelShape,
+    available_bytes,
+    bytes_per_rank,
+    bytes_per_token,
+    check_capacity,
+    fits_now,
+    format_bytes,
+    forward_seconds_bound,
+    smallest_ring,
+)
+
+SHAPE = ModelShape(
+    hidden_size=100,
+    intermediate_size=400,
+    num_layers=2,
+    num_heads=4,
+    num_kv_heads=2,
+    head_dim=16,
+    vocab_size=1000,
+    num_parameters=1_000_000,
+    value_bytes=4,
+)
+
+
+def test_the_bytes_of_a_token_follow_the_stated_formula():
+    in_dtype = 4 * 100 + 3 * 64 + 6 * 32 + 2 * 16
+    assert bytes_per_token(SHAPE) == 4 * in_dtype + 4 * (64 + 2 * 4) + 160
+
+
+def test_memory_grows_with_tokens_a_rank_and_with_nothing_else():
+    grown = bytes_per_rank(SHAPE, 200_000, 4) - bytes_per_rank(SHAPE, 100_000, 4)
+    assert grown == 25_000 * bytes_per_token(SHAPE)
+    assert bytes_per_rank(SHAPE, 100_000, 2) == bytes_per_rank(SHAPE, 200_000, 4)
+
+
+def test_the_smallest_ring_is_the_first_that_fits_all_its_ranks():
+    # On one machine a second rank only adds its fixed part, so the smallest ring that fits at all is a ring of one.
+    assert smallest_ring(SHAPE, 10_000_000, bytes_per_rank(SHAPE, 10_000_000, 1), most=8) == 1
+    assert smallest_ring(SHAPE, 10_000_000, 1, most=8) is None
+
+
+def test_over_capacity_names_the_numbers_and_what_would_fit():
+    capacity = bytes_per_rank(SHAPE, 1000, 2)
+    check_capacity(SHAPE, 1000, 2, capacity, name="a.txt")
+    with pytest.raises(
+        DocumentError, match=r"a\.txt: 9,000 tokens need .* on each of 2 ranks.* about 1,000 tokens"
+    ) as e:
+        check_capacity(SHAPE, 9000, 2, capacity, name="a.txt")
+    assert (e.value.stage, e.value.reason) == ("plan", "over_capacity")
+    assert not fits_now(e.value.needs, SHAPE, 2, capacity)
+    assert fits_now(e.value.needs, SHAPE, 18, capacity)
+    assert fits_now(e.value.needs, SHAPE, 2, bytes_per_rank(SHAPE, 9000, 2))
+    assert not fits_now("a miracle", SHAPE, 2, 1 << 60)
+
+
+def test_patience_grows_with_the_square_of_the_tokens():
+    long, short = (forward_seconds_bound(SHAPE, tokens, 2) for tokens in (2_000_000, 1_000_000))
+    assert 3.9 < long / short < 4
+    assert forward_seconds_bound(SHAPE, 1000, 4) == forward_seconds_bound(SHAPE, 1000, 1) / 4
+
+
+def test_bytes_are_told_in_binary_units():
+    assert [format_bytes(n) for n in (0, 1023, 1024, 3 << 29, 5 << 40)] == [
+        "0 B",
+        "1023 B",
+        "1.0 KiB",
+        "1.5 GiB",
+        "5.0 TiB",
+    ]
+
+
+def test_this_machine_has_memory():
+    assert available_bytes() > 0
+
+
+def test_wider_numbers_need_more():
+    assert bytes_per_token(dataclasses.replace(SHAPE, value_bytes=8)) > bytes_per_token(SHAPE)
