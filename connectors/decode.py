@@ -6,23 +6,13 @@ choice that does not give the exact bytes back is not taken; latin-1, where ever
 """
 
 import codecs
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Literal
 
-EncodingSource = Literal["bom", "utf-8", "guess", "latin-1"]
+from longdoc.encodings import MARKS, encode_pieces
 
-# UTF-32 little-endian begins with the mark of UTF-16 little-endian, so it is tried first.
-# Each row: the mark, the name that is stored, the codec that does not write a mark of its own.
-_MARKS = (
-    (codecs.BOM_UTF32_LE, "utf-32", "utf-32-le"),
-    (codecs.BOM_UTF32_BE, "utf-32-be", "utf-32-be"),
-    (codecs.BOM_UTF8, "utf-8-sig", "utf-8"),
-    (codecs.BOM_UTF16_LE, "utf-16", "utf-16-le"),
-    (codecs.BOM_UTF16_BE, "utf-16-be", "utf-16-be"),
-)
-_MARKED = {stored: (mark, codec) for mark, stored, codec in _MARKS}
+EncodingSource = Literal["bom", "utf-8", "guess", "latin-1"]
 
 # C0 controls and DEL, but not those that text files hold: BS, TAB, LF, VT, FF, CR and ESC.
 _CONTROLS = bytes(b for b in (*range(0x20), 0x7F) if b not in b"\b\t\n\v\f\r\x1b")
@@ -39,7 +29,7 @@ class Decoded:
 
 
 def decode_bytes(raw: bytes) -> Decoded:
-    """The text of any bytes at all; `encode_text` gives exactly `raw` back."""
+    """The text of any bytes at all; `longdoc.encodings.encode_text` gives exactly `raw` back."""
     return _by_mark(raw) or _by_utf8(raw) or _by_guess(raw) or _by_latin1(raw)
 
 
@@ -60,38 +50,13 @@ def decode_unless_binary(raw: bytes) -> Decoded | None:
     return _by_guess(raw) or _by_latin1(raw)
 
 
-def encode_text(text: str, encoding: str, encoding_source: str) -> bytes:
-    """A file's bytes from its text and stored encoding, with the byte-order mark where it had one.
-
-    Raises `UnicodeEncodeError` where `text` is not text of that encoding, `LookupError` for an unknown one.
-    """
-    return b"".join(encode_pieces((text,), encoding, encoding_source))
-
-
-def encode_pieces(pieces: Iterable[str], encoding: str, encoding_source: str) -> Iterator[bytes]:
-    """The slice of the file's bytes that each piece of its text stands for; together they are the file.
-
-    One encoder runs through all pieces, because encodings such as ISO-2022-JP carry a state from one to the next.
-    The byte-order mark belongs to the first piece, what closes the last state to the last one.
-    """
-    mark, codec = _MARKED[encoding] if encoding_source == "bom" else (b"", encoding)
-    encoder = codecs.getincrementalencoder(codec)(errors="strict")
-    ahead = mark
-    remaining = iter(pieces)
-    piece = next(remaining, None)
-    while piece is not None:
-        following = next(remaining, None)
-        yield ahead + encoder.encode(piece, final=following is None)
-        ahead, piece = b"", following
-
-
 def decoder_version() -> str:
     """Changes whenever the same bytes may be decoded to another text: the guess is charset-normalizer's."""
     return f"charset-normalizer-{version('charset-normalizer')}"
 
 
 def _by_mark(raw: bytes) -> Decoded | None:
-    for mark, stored, codec in _MARKS:
+    for mark, stored, codec in MARKS:
         if raw.startswith(mark) and (text := _exactly(raw[len(mark) :], codec)) is not None:
             return Decoded(text=text, encoding=stored, encoding_source="bom")
     return None

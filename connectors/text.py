@@ -13,9 +13,10 @@ from pathlib import Path
 
 from connectors.building import Origin, Tiles
 from connectors.chapters import Heading, find_headings
-from connectors.decode import Decoded, decode_bytes, decoder_version, encode_pieces
+from connectors.decode import Decoded, decode_bytes, decoder_version
 from connectors.gutenberg import find_body, read_header
 from connectors.markdown import find_markdown_headings
+from longdoc.encodings import encode_pieces
 from longdoc.errors import DocumentError
 from longdoc.files import sha256_file
 from longdoc.records import Document, DocumentKind, Unreadable

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.decode import decode_bytes, decode_unless_binary, encode_pieces, encode_text
+from connectors.decode import decode_bytes, decode_unless_binary
+from longdoc.encodings import encode_pieces, encode_text
 
 SENTENCE = "Ein Wörterbuch für Übungen: äöü, “quoted”, 中文, Ω, 😀.\r\n"
 

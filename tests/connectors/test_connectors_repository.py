@@ -23,9 +23,9 @@ from git_plumbing import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.decode import encode_text
 from connectors.git import without_credentials
 from connectors.repository import open_repository
+from longdoc.encodings import encode_text
 from longdoc.errors import DocumentError, SourceError
 from longdoc.records import Document, Segment, Selection
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from connectors.decode import encode_text
 from connectors.text import BookRef, list_book, read_book
+from longdoc.encodings import encode_text
 from longdoc.errors import DocumentError
 from longdoc.records import Document, Unreadable
 
