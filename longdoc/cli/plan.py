@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from longdoc.cli.options import config_option, model_options, selection_of, source_options
-from longdoc.cli.printing import printable, skipped_files
+from longdoc.cli.printing import printable, printable_lines, short_name, skipped_files
 from longdoc.cli.sources import open_sources
 
 if TYPE_CHECKING:
@@ -71,12 +71,13 @@ def _print(forecasts: "list[DocumentForecast]") -> None:
     from longdoc.estimate import format_bytes
 
     table = Table("document", "bytes", "tokens", "segments", "spans", "ring", "a rank", "smallest ring", box=None)
+    table.columns[0].overflow = "fold"
     for column in table.columns[1:]:
-        column.justify = "right"
+        column.justify, column.no_wrap = "right", True
     for found in forecasts:
         counts = [found.num_tokens, found.num_segments, found.num_spans]
         table.add_row(
-            escape(printable(found.source_uri)),
+            escape(short_name(found.source_uri)),
             f"{found.num_bytes_source:,}",
             *("-" if count is None else f"{count:,}" for count in counts),
             str(found.ring_size),
@@ -86,4 +87,4 @@ def _print(forecasts: "list[DocumentForecast]") -> None:
     Console(highlight=False, soft_wrap=True).print(table)
     for found in forecasts:
         if found.problem:
-            click.echo(f"would be quarantined: {printable(found.problem)}")
+            click.echo(f"{printable(found.source_uri)} would be quarantined: {printable_lines(found.problem)}")

@@ -15,6 +15,11 @@ def printable_lines(text: str) -> str:
     return "\n".join(printable(line) for line in text.split("\n"))
 
 
+def short_name(source_uri: str) -> str:
+    """The last part of an address: enough to tell documents apart on a line."""
+    return printable(source_uri.rstrip("/").rpartition("/")[2] or source_uri)
+
+
 def plural(count: int, noun: str) -> str:
     """A count with its noun: `1 document`, `2 documents`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn, Time
 from rich.progress import Progress as Bars
 from rich.table import Table
 
-from longdoc.cli.printing import plural, printable, printable_lines
+from longdoc.cli.printing import plural, printable_lines, short_name
 from longdoc.estimate import format_bytes
 from longdoc.records import DocumentRef
 from longdoc.reporting import Fault, Progress, Reporter
@@ -35,6 +35,7 @@ def make_reporter(console: Console | None = None) -> Iterator[Reporter]:
         return
     columns = (
         TextColumn("{task.description}"),
+        TextColumn("{task.fields[size]}"),
         BarColumn(bar_width=24),
         TextColumn("{task.percentage:>3.0f}%"),
         TextColumn("{task.fields[place]}"),
@@ -62,22 +63,22 @@ class PlainReporter:
 
     def reading(self, ref: DocumentRef) -> None:
         """A document is awaited."""
-        self._say(f"{name_of(ref)}: reading {format_bytes(ref.num_bytes_source)}")
+        self._say(f"{short_name(ref.source_uri)}: reading {format_bytes(ref.num_bytes_source)}")
 
     def started(self, ref: DocumentRef, *, num_tokens: int) -> None:
         """The ring starts."""
         self._last_line = time.monotonic()
-        self._say(f"{name_of(ref)}: {num_tokens:,} tokens, computing")
+        self._say(f"{short_name(ref.source_uri)}: {num_tokens:,} tokens, computing")
 
     def progressed(self, ref: DocumentRef, progress: Progress) -> None:
         """A line every ten seconds."""
         if time.monotonic() - self._last_line >= PLAIN_SECONDS:
             self._last_line = time.monotonic()
-            self._say(f"{name_of(ref)}: {progress.fraction:.0%}, {place_of(progress)}")
+            self._say(f"{short_name(ref.source_uri)}: {progress.fraction:.0%}, {place_of(progress)}")
 
     def committed(self, ref: DocumentRef, *, num_tokens: int, seconds: float) -> None:
         """A document is done."""
-        self._say(f"{name_of(ref)}: committed, {num_tokens:,} tokens in {seconds:.1f} s")
+        self._say(f"{short_name(ref.source_uri)}: committed, {num_tokens:,} tokens in {seconds:.1f} s")
 
     def quarantined(self, source_uri: str, fault: Fault) -> None:
         """A document is set aside."""
@@ -97,11 +98,11 @@ class LiveReporter(PlainReporter):
 
     def reading(self, ref: DocumentRef) -> None:
         """A bar that pulses until the tokens are counted."""
-        self._start(ref, None, f"reading {format_bytes(ref.num_bytes_source)}")
+        self._start(ref, None, "reading", format_bytes(ref.num_bytes_source))
 
     def started(self, ref: DocumentRef, *, num_tokens: int) -> None:
         """The bar of the document."""
-        self._start(ref, 1.0, f"{num_tokens:,} tokens")
+        self._start(ref, 1.0, "starting", f"{num_tokens:,} tokens")
 
     def progressed(self, ref: DocumentRef, progress: Progress) -> None:
         """Move the bar."""
@@ -118,9 +119,10 @@ class LiveReporter(PlainReporter):
         self._stop()
         super().quarantined(source_uri, fault)
 
-    def _start(self, ref: DocumentRef, total: float | None, place: str) -> None:
+    def _start(self, ref: DocumentRef, total: float | None, place: str, size: str) -> None:
         self._stop()
-        self._task = self._bars.add_task(escape(name_of(ref)), total=total, place=place)
+        name = escape(short_name(ref.source_uri))
+        self._task = self._bars.add_task(name, total=total, place=place, size=size)
 
     def _stop(self) -> None:
         if self._task is not None:
@@ -128,7 +130,7 @@ class LiveReporter(PlainReporter):
             self._task = None
 
     def _say(self, line: str) -> None:
-        self._bars.console.print(escape(printable_lines(line)), soft_wrap=True)
+        self._bars.console.print(escape(printable_lines(line)), soft_wrap=True, highlight=False)
 
 
 def plan_line(num_todo: int, num_committed: int, num_quarantined: int) -> str:
@@ -153,11 +155,6 @@ def place_of(progress: Progress) -> str:
         f"layer {min(progress.layer + 1, progress.num_layers)}/{progress.num_layers} "
         f"hop {min(progress.hop + 1, progress.num_hops)}/{progress.num_hops}"
     )
-
-
-def name_of(ref: DocumentRef) -> str:
-    """A short name for a document."""
-    return printable(ref.source_uri.rstrip("/").rpartition("/")[2] or ref.source_uri)
 
 
 def print_summary(summary: RunSummary, output: str, *, as_json: bool) -> None:
