@@ -12,8 +12,14 @@
     └── Interrupted         (130)   the user stopped the run
 
 The numbers are the exit codes of the command line. `ValueError` is for misuse of a function by its caller,
-`assert` for invariants; neither is ever shown to a user on purpose.
+`ensure` for invariants; neither is ever shown to a user on purpose.
 """
+
+
+def ensure(condition: object, message: str) -> None:
+    """Raise `AssertionError` unless an invariant holds, also where Python runs with -O and drops `assert`."""
+    if not condition:
+        raise AssertionError(message)
 
 
 class LongdocError(Exception):

@@ -12,9 +12,26 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from longdoc.errors import ensure
+
 DocumentKind = Literal["book", "repository"]
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
+
+
+def display(path: bytes | str) -> str:
+    """A path for people: UTF-8 where it is, bytes that are not as \\xNN; control characters escaped.
+
+    A `str` is a path as Python hands it over, with bytes that are not UTF-8 as lone surrogates (PEP 383): those cannot
+    be written to any file or table. What was made for people once stays as it is.
+    """
+    text = path.decode("utf-8", errors="surrogateescape") if isinstance(path, bytes) else path
+    return "".join(char if char.isprintable() else _escaped(char) for char in text)
+
+
+def _escaped(char: str) -> str:
+    byte = ord(char) - 0xDC00
+    return f"\\x{byte:02x}" if 0x80 <= byte <= 0xFF else char.encode("unicode_escape").decode("ascii")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,11 +63,8 @@ class Segment:
 
     @property
     def display_path(self) -> str | None:
-        """The path for people: UTF-8 where it is, bytes that are not as \\xNN; control characters escaped."""
-        if self.path is None:
-            return None
-        text = self.path.decode("utf-8", errors="backslashreplace")
-        return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+        """The path for people, see `display`."""
+        return None if self.path is None else display(self.path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,13 +95,13 @@ class Document:
         """Raise `AssertionError` unless the segments tile the text and account for every byte of the source."""
         byte, char = 0, 0
         for index, segment in enumerate(self.segments):
-            assert segment.segment_index == index, f"segment {index} is numbered {segment.segment_index}"
-            assert (segment.text_byte_start, segment.char_start) == (byte, char), f"segment {index} leaves a gap"
-            assert segment.text_byte_stop >= byte, f"segment {index} runs backwards"
+            ensure(segment.segment_index == index, f"segment {index} is numbered {segment.segment_index}")
+            ensure((segment.text_byte_start, segment.char_start) == (byte, char), f"segment {index} leaves a gap")
+            ensure(segment.text_byte_stop >= byte, f"segment {index} runs backwards")
             byte, char = segment.text_byte_stop, segment.char_stop
-        assert byte == len(self.text), f"segments end at byte {byte} of {len(self.text)}"
+        ensure(byte == len(self.text), f"segments end at byte {byte} of {len(self.text)}")
         accounted = sum(segment.num_bytes_source for segment in self.segments)
-        assert accounted == self.num_bytes_source, f"{accounted} of {self.num_bytes_source} source bytes accounted for"
+        ensure(accounted == self.num_bytes_source, f"{accounted} of {self.num_bytes_source} source bytes accounted for")
 
 
 class DocumentRef(Protocol):

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from longdoc.records import Source
+from longdoc.records import Source, display
 
 
 def printable(text: str) -> str:
     """`text` with everything escaped that could move a terminal's cursor or is no character, newlines too."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+    return display(text)
 
 
 def printable_lines(text: str) -> str:
