@@ -9,15 +9,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from connectors.faults import unreadable_message
 from connectors.git import is_repository
 from connectors.text import TEXT_EXTENSIONS, BookRef, list_book
 from longdoc.errors import SourceError
-from longdoc.records import Unreadable
+from longdoc.records import Unreadable, display
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BookSource:
-    """Book files in a stable order. `skipped` holds (path, reason) of what was found and is not read."""
+    """Book files in a stable order. `skipped` holds (path for people, reason) of what was found and is not read."""
 
     source_uri: str
     paths: tuple[str, ...]
@@ -33,10 +34,14 @@ class BookSource:
 
 def open_book(path: Path, *, any_extension: bool = False) -> BookSource:
     """One file. Raises `SourceError` for an extension that is not a book's, unless it is to be read as text anyhow."""
-    if not path.is_file():
-        raise SourceError(f"{path} is neither a file nor a folder. Name a book, a folder of books or a repository.")
+    # Not Path.is_file: it raises where a link leads into a closed folder.
+    if not os.path.isfile(path):  # noqa: PTH113
+        raise SourceError(
+            f"{display(str(path))} is neither a file nor a folder. Name a book, a folder of books or a repository."
+        )
     if not any_extension and not _is_book(path.name):
-        message = f"{path}: cannot read {path.suffix or 'a file without extension'} yet; known: {_known()}."
+        format_ = display(path.suffix) or "a file without extension"
+        message = f"{display(str(path))}: cannot read {format_} yet; known: {_known()}."
         raise SourceError(f"{message} --kind book reads any file as text.")
     return BookSource(source_uri=path.resolve().as_uri(), paths=(str(path.resolve()),))
 
@@ -47,14 +52,20 @@ def open_folder(folder: Path) -> BookSource:
     found = _Found(paths=[], skipped=[], closed=[])
     found.walk(str(folder))
     if not found.paths and not found.closed:
-        message = f"{folder} holds no book that can be read: looked for {_known()} in it and in the folders below."
-        raise SourceError(f"{message} Name a file, or use --kind book with one to read it as text.")
+        message = (
+            f"{display(str(folder))} holds no book that can be read: looked for {_known()} in it and in the folders"
+        )
+        raise SourceError(f"{message} below. Name a file, or use --kind book with one to read it as text.")
     return BookSource(
         source_uri=folder.as_uri(),
         paths=tuple(sorted(found.paths, key=os.fsencode)),
-        skipped=tuple(sorted(found.skipped, key=lambda entry: os.fsencode(entry[0]))),
+        skipped=tuple((display(path), reason) for path, reason in sorted(found.skipped, key=_path_bytes)),
         closed=tuple(found.closed),
     )
+
+
+def _path_bytes(skipped: tuple[str, str]) -> bytes:
+    return os.fsencode(skipped[0])
 
 
 def _is_book(name: str) -> bool:
@@ -95,13 +106,14 @@ class _Found:
         elif not entry.is_file(follow_symlinks=False):
             self.skipped.append((entry.path, "not a regular file"))
         elif not _is_book(entry.name):
-            self.skipped.append((entry.path, f"not a known book: {os.path.splitext(entry.name)[1] or 'no extension'}"))  # noqa: PTH122
+            extension = os.path.splitext(entry.name)[1]  # noqa: PTH122, as in _is_book
+            self.skipped.append((entry.path, f"not a known book: {display(extension) or 'no extension'}"))
         else:
             self.paths.append(entry.path)
         return False
 
     def _close(self, folder: str, error: OSError, *, is_top: bool) -> None:
-        message = f"{folder} cannot be listed: {error.strerror}. Give read access to it, or leave it out."
+        message = unreadable_message(folder, error, "listed")
         if is_top:
             raise SourceError(message)
         uri = Path(folder).as_uri()

@@ -1,20 +1,23 @@
 """The one door to git: GitPython's command interface over the installed git, read-only, by object id.
 
-Owns the environment that git runs in and every message that comes from git. Refuses the network (no protocol is
-allowed, no object is fetched on demand), the work tree, replacement objects, prompts and locks. Arguments that a user
-gives are never read as options. Nothing here runs a hook: the commands used have none.
+Owns the environment that git runs in, every message that comes from git, and whether it means the repository or the
+machine: a bad disk or a full memory is an `InfrastructureError`, whatever was being read. Refuses the network (no
+protocol is allowed, no object is fetched on demand), the work tree, replacement objects, prompts and locks. Arguments
+that a user gives are never read as options. Nothing here runs a hook: the commands used have none.
 """
 
 import contextlib
 import difflib
+import errno
 import os
 import re
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from longdoc.errors import SourceError
+from longdoc.errors import InfrastructureError, SourceError, ensure
+from longdoc.records import display
 
 if TYPE_CHECKING:
     from git import Git
@@ -39,7 +42,19 @@ _MISLEADING = (
     "GIT_WORK_TREE",
 )
 _OPTIONS = ("--no-replace-objects", "--no-pager")
-_CREDENTIALS = re.compile(r"(?<=://)[^/\s@]+@")
+# To the last @ of what has no white space in it: passwords hold @, / and quotes. Taking too much shows nothing.
+_CREDENTIALS = re.compile(r"(?<=://)\S*@")
+# What git prints for these is the C library's text, because GitPython sets LC_ALL=C.
+_MACHINE_ERRNOS = (
+    *("EAGAIN", "EHOSTDOWN", "EIO", "EMFILE", "ENFILE", "ENOMEM", "ENOSPC", "ENOTCONN", "EREMOTEIO", "ESTALE"),
+    "ETIMEDOUT",
+)
+_MACHINE_FAULTS = (
+    "Out of memory",
+    *(os.strerror(getattr(errno, name)) for name in _MACHINE_ERRNOS if hasattr(errno, name)),
+)
+_COMMAND_NOT_FOUND = 127
+_MISSING = "git is not installed, or not on PATH. Install git 2.31 or newer to read repositories."
 # Ids written at once must fit in a pipe (16 KiB on macOS), or git and its reader would wait for each other.
 _IDS_AT_ONCE = 200
 
@@ -52,6 +67,10 @@ class TreeEntry:
     object_id: str
     path: bytes
     num_bytes: int | None
+
+
+class GitMissingError(SourceError):
+    """git is not installed, which is no fault of any repository."""
 
 
 def without_credentials(text: str) -> str:
@@ -72,8 +91,10 @@ def find_git_dir(path: str) -> str:
     if status == 0:
         return os.path.realpath(os.fsdecode(output.removesuffix(b"\n")))
     if "dubious ownership" in error:
-        raise SourceError(f"{path} belongs to another user, so git does not trust it.\n{error}")
-    message = f"{path} is not a git repository: git says {error!r}. Name a folder that git clone or git init made"
+        raise SourceError(f"{display(path)} belongs to another user, so git does not trust it.\n{error}")
+    message = (
+        f"{display(path)} is not a git repository: git says {error!r}. Name a folder that git clone or git init made"
+    )
     raise SourceError(f"{message}, or use --kind book for a folder of books.")
 
 
@@ -81,7 +102,7 @@ def resolve_commit(path: str, revision: str | None) -> str:
     """The commit id that a revision (None: HEAD, of this very work tree) names now. Raises `SourceError`."""
     wanted = "HEAD" if revision is None else revision
     if "\0" in wanted:
-        raise SourceError(f"{path} has no commit that {revision!r} names: no revision holds a NUL character.")
+        raise SourceError(f"{display(path)} has no commit that {revision!r} names: no revision holds a NUL character.")
     command = ["-C", path, "rev-parse", "--verify", "--end-of-options", f"{wanted}^{{commit}}"]
     status, output, error = _run(command)
     if status != 0:
@@ -90,14 +111,14 @@ def resolve_commit(path: str, revision: str | None) -> str:
 
 
 def _no_such_commit(path: str, revision: str | None, error: str) -> SourceError:
-    names = _names(path)
+    names, shown = _names(path), display(path)
     if not names and _run(["-C", path, "rev-parse", "--verify", "HEAD"])[0] != 0:
-        return SourceError(f"{path} has no commits yet. Commit something, then run again.")
+        return SourceError(f"{shown} has no commits yet. Commit something, then run again.")
     if revision is None:
-        return SourceError(f"{path}: HEAD names no commit. Choose one with --revision, for example {names[0]!r}.")
+        return SourceError(f"{shown}: HEAD names no commit. Choose one with --revision, for example {names[0]!r}.")
     near = difflib.get_close_matches(revision, names, n=3)
     hint = f" Near it: {', '.join(near)}." if near else ""
-    message = f"{path} has no commit that {revision!r} names: git says {error!r}.{hint}"
+    message = f"{shown} has no commit that {revision!r} names: git says {error!r}.{hint}"
     return SourceError(f"{message} `git branch -a`, `git tag` and `git log` list what it has.")
 
 
@@ -115,7 +136,7 @@ def list_tree(git_dir: str, commit_id: str) -> list[TreeEntry]:
     # Where objects were left at the remote, git stops at the first of them for want of its size.
     status, output, error = _run([*command, commit_id])
     if status != 0:
-        message = f"{git_dir}: commit {commit_id} cannot be listed: git says {error!r}. Try `git fsck`;"
+        message = f"{display(git_dir)}: commit {commit_id} cannot be listed: git says {error!r}. Try `git fsck`;"
         raise SourceError(f"{message} for a partial clone, fetch the rest with `git fetch --refetch --no-filter`.")
     here = _sizes_here(git_dir)
     entries = []
@@ -130,7 +151,7 @@ def _sizes_here(git_dir: str) -> dict[str, int]:
     command = [f"--git-dir={git_dir}", "cat-file", "--batch-all-objects", "--unordered"]
     status, output, error = _run([*command, "--batch-check=%(objectname) %(objectsize)"])
     if status != 0:
-        raise SourceError(f"{git_dir}: its objects cannot be listed: git says {error!r}. Try `git fsck`.")
+        raise SourceError(f"{display(git_dir)}: its objects cannot be listed: git says {error!r}. Try `git fsck`.")
     lines = (line.split() for line in output.splitlines())
     return {name.decode("ascii"): int(size) for name, size in lines}
 
@@ -148,8 +169,7 @@ def read_objects(git_dir: str, object_ids: Sequence[str]) -> Iterator[bytes | No
 
     Raises `SourceError` where git stops, for instance at a damaged object.
     """
-    command = _command([f"--git-dir={git_dir}", "cat-file", "--batch"])
-    process = _git().execute(command, as_process=True, istream=subprocess.PIPE)
+    process = _execute([f"--git-dir={git_dir}", "cat-file", "--batch"], as_process=True, istream=subprocess.PIPE)
     try:
         for start in range(0, len(object_ids), _IDS_AT_ONCE):
             batch = object_ids[start : start + _IDS_AT_ONCE]
@@ -173,8 +193,8 @@ def _read_object(process: "Git.AutoInterrupt", git_dir: str, object_id: str) -> 
         if len(content) == num_bytes + 1:
             return content[:-1]
     process.stdin.close()  # so that git ends, and with it what it says
-    error = without_credentials(process.stderr.read().decode("utf-8", errors="replace").strip())
-    raise SourceError(f"{git_dir}: object {object_id} cannot be read: git says {error!r}. Try `git fsck`.")
+    error = _said(process.stderr.read())
+    raise SourceError(f"{display(git_dir)}: object {object_id} cannot be read: git says {error!r}. Try `git fsck`.")
 
 
 def _end(process: "Git.AutoInterrupt") -> None:
@@ -190,16 +210,43 @@ def _end(process: "Git.AutoInterrupt") -> None:
 
 
 def _run(arguments: list[str]) -> tuple[int, bytes, str]:
-    """One git command: its status, its output as bytes, and what it says on standard error, without credentials."""
-    status, output, error = _git().execute(
-        _command(arguments),
-        with_extended_output=True,
-        with_exceptions=False,
-        stdout_as_string=False,
+    """One git command: its status, its output as bytes, and what it says on standard error, without credentials.
+
+    Raises `InfrastructureError` where git was killed or complains of the machine.
+    """
+    status, output, error = _execute(
+        arguments, with_extended_output=True, with_exceptions=False, stdout_as_string=False,
         strip_newline_in_stdout=False,
-    )
-    assert isinstance(output, bytes)
-    return int(status), output, without_credentials(str(error))
+    )  # fmt: skip
+    if status == _COMMAND_NOT_FOUND:
+        raise GitMissingError(_MISSING)
+    said = _said(str(error).encode("utf-8", errors="surrogateescape"))
+    if status < 0:
+        raise InfrastructureError(f"git was killed by signal {-status}. Make room for it, then run again.")
+    ensure(isinstance(output, bytes), "GitPython decoded what git wrote")
+    return int(status), output, said
+
+
+def _said(raw: bytes) -> str:
+    """What git says, for people. Raises `InfrastructureError` where it complains of the machine."""
+    lines = raw.decode("utf-8", errors="surrogateescape").strip().split("\n")
+    said = "\n".join(display(without_credentials(line)) for line in lines)
+    if any(fault in said for fault in _MACHINE_FAULTS):
+        raise InfrastructureError(f"git says {said!r}. Check the disk, mount or memory that it means, then run again.")
+    return said
+
+
+def _execute(arguments: list[str], **options: object) -> Any:
+    """Run git by GitPython. Raises `GitMissingError`, or `InfrastructureError` where no process can be started."""
+    git = _git()
+    from git.exc import GitCommandNotFound
+
+    try:
+        return git.execute(_command(arguments), **options)  # type: ignore[call-overload]  # its overloads, one by one
+    except GitCommandNotFound as error:
+        raise GitMissingError(_MISSING) from error
+    except OSError as error:
+        raise InfrastructureError(f"git cannot be started: {error.strerror or error}. Run again.") from error
 
 
 def _command(arguments: list[str]) -> list[str]:
@@ -214,9 +261,7 @@ def _git() -> "Git":
     try:
         from git import Git
     except ImportError as error:
-        raise SourceError(
-            "git is not installed, or not on PATH. Install git 2.31 or newer to read repositories."
-        ) from error
+        raise GitMissingError(_MISSING) from error
     git = Git()
     git.update_environment(**_ENVIRONMENT)
     return git

@@ -24,10 +24,10 @@ from urllib.parse import quote
 
 from connectors.building import Origin, Tiles
 from connectors.decode import decode_unless_binary, decoder_version
-from connectors.git import TreeEntry, find_git_dir, list_tree, read_objects, resolve_commit
+from connectors.git import GitMissingError, TreeEntry, find_git_dir, list_tree, read_objects, resolve_commit
 from connectors.globs import Globs
-from longdoc.errors import DocumentError, SourceError
-from longdoc.records import Document, DocumentKind, Segment, Selection
+from longdoc.errors import DocumentError, InfrastructureError, SourceError, ensure
+from longdoc.records import Document, DocumentKind, Selection, display
 
 # Raise it when the same commit would become another text or other segments.
 _VERSION = "git-1"
@@ -67,16 +67,21 @@ class RepositoryRef:
         return f"{_VERSION}+{decoder_version()}"
 
     def read(self) -> Document:
-        """The document. Raises `DocumentError` (reason `unreadable`) where git cannot give what it listed."""
+        """The document. Raises `DocumentError` (reason `unreadable`) where git cannot give what it listed.
+
+        Raises `InfrastructureError` where the machine is at fault, and where git is not installed on it.
+        """
         try:
             entries = list_tree(self.git_dir, self.version)
             tiles = _tiles(self.git_dir, entries, self.globs)
+        except GitMissingError as error:
+            raise InfrastructureError(str(error)) from error
         except SourceError as error:
             raise DocumentError(str(error), stage="read", reason="unreadable") from error
         document = Document(
             kind="repository",
             source_uri=self.source_uri,
-            revision=self.revision,
+            revision=display(self.revision),
             commit_id=self.version,
             title=_name(self.git_dir),
             num_bytes_source=_num_bytes(entries),
@@ -115,7 +120,7 @@ def open_repository(path: str, selection: Selection) -> RepositorySource:
     entries = list_tree(git_dir, commit_id)
     if unmatched := globs.unmatched_includes([entry.path for entry in entries]):
         names = ", ".join(repr(pattern) for pattern in unmatched)
-        message = f"{path}: --include {names} matches no path of commit {commit_id[:12]}."
+        message = f"{display(path)}: --include {names} matches no path of commit {commit_id[:12]}."
         raise SourceError(f"{message} Globs are over paths from the repository's root; `git ls-tree -r` lists them.")
     ref = RepositoryRef(
         git_dir=git_dir,
@@ -135,17 +140,7 @@ def _own_folder(git_dir: str) -> str:
 
 def _name(git_dir: str) -> str:
     raw = os.fsencode(os.path.basename(_own_folder(git_dir)))  # noqa: PTH119, it may hold bytes that are no text
-    return _display(raw.removesuffix(b".git")) or "/"
-
-
-def _display(path: bytes) -> str:
-    """A path for people, exactly as `Segment.display_path` gives it."""
-    shown = Segment(
-        segment_index=0, unit=0, kind="", is_content=False, path=path,
-        text_byte_start=0, text_byte_stop=0, char_start=0, char_stop=0, num_lines=0,
-    ).display_path  # fmt: skip
-    assert shown is not None
-    return shown
+    return display(raw.removesuffix(b".git")) or "/"
 
 
 def _quoted(pattern: str) -> str:
@@ -172,7 +167,7 @@ def _tiles(git_dir: str, entries: Sequence[TreeEntry], globs: Globs) -> Tiles:
             _add_without_text(tiles, unit, entry, reason="object_missing")
         else:
             _add_blob(tiles, unit, entry, _checked(entry, next(contents), git_dir))
-    assert next(contents, None) is None, "git gave more objects than were asked for"
+    ensure(next(contents, None) is None, "git gave more objects than were asked for")
     return tiles
 
 
@@ -184,11 +179,13 @@ def _checked(entry: TreeEntry, content: bytes | None, git_dir: str) -> bytes:
     """The content, if it is what was listed. `git cat-file` does not compare an object with its id, so this does."""
     if content is None or len(content) != entry.num_bytes:
         found = "is missing" if content is None else f"has {len(content)} bytes"
-        message = f"{git_dir}: object {entry.object_id} was listed with {entry.num_bytes} bytes and {found} now."
+        message = (
+            f"{display(git_dir)}: object {entry.object_id} was listed with {entry.num_bytes} bytes and {found} now."
+        )
         raise SourceError(f"{message} Run again when nothing repacks the repository, or try `git fsck`.")
     if _object_id(content, like=entry.object_id) != entry.object_id:
         raise SourceError(
-            f"{git_dir}: object {entry.object_id} is damaged: its content has another id. Try `git fsck`."
+            f"{display(git_dir)}: object {entry.object_id} is damaged: its content has another id. Try `git fsck`."
         )
     return content
 
@@ -220,7 +217,7 @@ def _add_blob(tiles: Tiles, unit: int, entry: TreeEntry, content: bytes) -> None
         blob_id=entry.object_id,
     )
     beside = Origin(path=entry.path)
-    tiles.add(f"File: {_display(entry.path)}\n", kind="file_header", unit=unit, origin=beside)
+    tiles.add(f"File: {display(entry.path)}\n", kind="file_header", unit=unit, origin=beside)
     # A byte-order mark alone is source bytes without text, and those carry a reason.
     reason = "empty" if content and not decoded.text else None
     tiles.add(decoded.text, kind=_kind(entry), unit=unit, is_content=True, reason=reason, origin=origin)

@@ -14,17 +14,18 @@ from pathlib import Path
 from connectors.building import Origin, Tiles
 from connectors.chapters import Heading, find_headings
 from connectors.decode import Decoded, decode_bytes, decoder_version
+from connectors.faults import unreadable_message
 from connectors.gutenberg import find_body, read_header
 from connectors.markdown import find_markdown_headings
 from longdoc.encodings import encode_pieces
 from longdoc.errors import DocumentError
 from longdoc.files import sha256_file
-from longdoc.records import Document, DocumentKind, Unreadable
+from longdoc.records import Document, DocumentKind, Unreadable, display
 
 MARKDOWN_EXTENSIONS = (".md", ".markdown")
 TEXT_EXTENSIONS = (".txt", ".text", *MARKDOWN_EXTENSIONS)
 # Raise it when the same bytes would become another text or other segments.
-_VERSION = "text-1"
+_VERSION = "text-2"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,21 +45,27 @@ class BookRef:
         return self.doc_id
 
     def read(self) -> Document:
-        """The book. Raises `DocumentError`: reason `empty`, `changed` since it was listed, or `unreadable`."""
+        """The book. Raises `DocumentError`: reason `empty`, `changed` since it was listed, or `unreadable`.
+
+        Raises `InfrastructureError` where the machine is at fault.
+        """
         path = Path(self.path)
         try:
             raw = path.read_bytes()
         except OSError as error:
-            message = f"{path} cannot be read: {error.strerror}. Give read access to it, or leave it out."
+            message = unreadable_message(self.path, error)
             raise DocumentError(message, stage="read", reason="unreadable") from error
         if hashlib.sha256(raw).hexdigest() != self.version:
-            message = f"{path} changed between listing and reading. Run again when nothing writes to it."
+            message = f"{display(self.path)} changed between listing and reading. Run again when nothing writes to it."
             raise DocumentError(message, stage="read", reason="changed")
         return read_book(raw, path=path)
 
 
 def list_book(path: Path) -> BookRef | Unreadable:
-    """One file as a document to be read later. A file without read access is `Unreadable`."""
+    """One file as a document to be read later. A file without read access is `Unreadable`.
+
+    Raises `InfrastructureError` where the machine is at fault.
+    """
     path = path.resolve()
     uri = path.as_uri()
     try:
@@ -70,7 +77,7 @@ def list_book(path: Path) -> BookRef | Unreadable:
             num_bytes_source=path.stat().st_size,
         )
     except OSError as error:
-        message = f"{path} cannot be read: {error.strerror}. Give read access to it, or leave it out."
+        message = unreadable_message(str(path), error)
         return Unreadable(doc_id=uri, kind="book", source_uri=uri, stage="read", reason="unreadable", error=message)
 
 
@@ -78,7 +85,7 @@ def read_book(raw: bytes, *, path: Path) -> Document:
     """The bytes of a book as a document; `path` gives its address, its format and, failing all else, its title."""
     decoded = decode_bytes(raw)
     if not decoded.text:
-        message = f"{path} is empty: it holds no character of text. Leave it out, or fill it."
+        message = f"{display(str(path))} is empty: it holds no character of text. Leave it out, or fill it."
         raise DocumentError(message, stage="read", reason="empty")
     body_start, body_stop = find_body(decoded.text)
     header = read_header(decoded.text[:body_start])
@@ -89,7 +96,7 @@ def read_book(raw: bytes, *, path: Path) -> Document:
     document = Document(
         kind="book",
         source_uri=path.resolve().as_uri(),
-        title=header.title or title or path.stem,
+        title=header.title or title or display(path.stem),
         authors=header.authors,
         language=header.language,
         num_bytes_source=len(raw),

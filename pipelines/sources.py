@@ -10,7 +10,7 @@ from pathlib import Path
 
 from connectors.git import is_repository, without_credentials
 from longdoc.errors import SourceError
-from longdoc.records import Selection, Source
+from longdoc.records import Selection, Source, display
 from pipelines.books import open_books
 from pipelines.repositories import open_repositories
 
@@ -49,18 +49,20 @@ def _exists(argument: str) -> bool:
 
 
 def _not_found(argument: str) -> SourceError:
-    shown = without_credentials(argument)
+    shown = _shown(argument)
     if _URL.match(argument) or _SCP_LIKE.match(argument):
         message = f"{shown}: remote repositories cannot be read yet."
         return SourceError(f"{message} Clone it with git and name the folder of the clone.")
     folder, at, revision = argument.rpartition("@")
     if at and _exists(folder):
-        return SourceError(
-            f"No such file or folder: {argument}. For a revision of {folder}, use --revision {revision}."
-        )
-    return SourceError(
-        f"No such file or folder: {argument!r}. Check the spelling; relative paths start at {Path.cwd()}."
-    )
+        message = f"No such file or folder: {shown}. For a revision of {_shown(folder)}, use"
+        return SourceError(f"{message} --revision {_shown(revision)}.")
+    message = f"No such file or folder: '{shown}'. Check the spelling; relative paths start at"
+    return SourceError(f"{message} {display(str(Path.cwd()))}.")
+
+
+def _shown(argument: str) -> str:
+    return display(without_credentials(argument))
 
 
 def _refuse_repository_options(selection: Selection) -> None:
