@@ -71,8 +71,9 @@ _ROMAN_VALUES = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100, "D": 500, "M": 1000
 _LONGEST_LINE = 120
 # A first line this long was wrapped, so that the lines under it may belong to the title.
 _WRAPPED = 50
-_LONGEST_TITLE = 200
-_MOST_TITLE_LINES = 3
+#: Characters and lines of a title; what is longer is prose that looks like one.
+LONGEST_TITLE = 200
+MOST_TITLE_LINES = 3
 
 Line = tuple[int, str]
 
@@ -182,7 +183,7 @@ def _title_lines(heading: _Found, lines: list[str]) -> int:
     """How many lines of an entry are its title; 0 where it is prose that happens to begin like a heading."""
     if len(lines) == 1:
         return 1
-    is_short = len(lines) <= _MOST_TITLE_LINES and sum(map(len, lines)) <= _LONGEST_TITLE
+    is_short = len(lines) <= MOST_TITLE_LINES and sum(map(len, lines)) <= LONGEST_TITLE
     if len(lines[0]) >= _WRAPPED:
         return len(lines) if is_short else 0
     if heading.level == _NUMERAL and not heading.bare:

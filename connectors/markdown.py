@@ -1,16 +1,18 @@
 """Finds the chapters of a Markdown book by its headings. Changes no character; it only says where to cut.
 
 Owns ATX (`# Title`) and setext (underlined) headings as CommonMark 0.31 defines them, outside fenced code, indented
-code and a YAML block at the top. Refuses to render: what is inside a chapter stays as it was written.
+code and a YAML block at the top. Refuses to render: what is inside a chapter stays as it was written. Refuses headings
+of more than three lines or 200 characters, which CommonMark allows: a rule under a page of prose makes no title of it.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from connectors.chapters import Heading
+from connectors.chapters import LONGEST_TITLE, MOST_TITLE_LINES, Heading
 
-_ATX = re.compile(r" {0,3}(?P<marks>#{1,6})(?:[ \t]+(?P<title>.*?))?(?:[ \t]+#+)?[ \t]*")
+_ATX = re.compile(r" {0,3}(?P<marks>#{1,6})(?P<title>[ \t].*)?")
 _SETEXT = re.compile(r" {0,3}(?:=+|-+)[ \t]*")
 _FENCE = re.compile(r" {0,3}(?P<fence>`{3,}(?=[^`]*$)|~{3,})")
 # A line that cannot be the text of an underlined heading: quotes, lists, tables, indented code, HTML.
@@ -39,9 +41,10 @@ def find_markdown_headings(text: str) -> tuple[str | None, list[Heading]]:
         return None, []
     chapter_level = _chapter_level(found)
     first_chapter = min(heading.char_start for heading in found if heading.level == chapter_level)
+    num_of_level = Counter(heading.level for heading in found)
     headings = []
     for heading in found:
-        alone = sum(other.level == heading.level for other in found) == 1
+        alone = num_of_level[heading.level] == 1
         if heading.level == chapter_level:
             headings.append(Heading(char_start=heading.char_start, title=heading.title, kind="chapter"))
         elif heading.level < chapter_level and not (alone and heading.char_start < first_chapter):
@@ -76,16 +79,32 @@ def _heading_lines(text: str) -> Iterator[tuple[int, int, str, int]]:
             fence, paragraph = opening["fence"], []
         elif atx := _ATX.fullmatch(line):
             paragraph = []
-            title = (atx["title"] or "").strip()
-            yield start, stop, "" if set(title) == {"#"} else title, len(atx["marks"])
+            title = _atx_title(atx["title"] or "")
+            if len(title) <= LONGEST_TITLE:
+                yield start, stop, title, len(atx["marks"])
         elif paragraph and _SETEXT.fullmatch(line):
-            title = " ".join(part.strip() for _, part in paragraph)
-            yield paragraph[0][0], stop, title, 1 if "=" in line else 2
+            if underlined := _setext_title(paragraph):
+                yield paragraph[0][0], stop, underlined, 1 if "=" in line else 2
             paragraph = []
         elif not line.strip() or (not paragraph and _NOT_A_PARAGRAPH.match(line)):
             paragraph = []
         elif paragraph or not _follows_open_block(text, start):
             paragraph.append((start, line))
+
+
+def _atx_title(text: str) -> str:
+    """What stands between the marks: a closing run of `#` counts as one only behind white space, or alone."""
+    title = text.strip()
+    before = title.rstrip("#")
+    return before.rstrip() if not before or before[-1] in " \t" else title
+
+
+def _setext_title(paragraph: list[tuple[int, str]]) -> str:
+    """The lines above the underline as one; nothing where they are too many or too long for a title."""
+    if len(paragraph) > MOST_TITLE_LINES:
+        return ""
+    title = " ".join(line.strip() for _, line in paragraph)
+    return title if len(title) <= LONGEST_TITLE else ""
 
 
 def _follows_open_block(text: str, start: int) -> bool:

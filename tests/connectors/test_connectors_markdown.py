@@ -1,5 +1,8 @@
 """Where a Markdown book is cut. The expected headings follow from CommonMark 0.31."""
 
+import sys
+from types import FrameType
+
 import pytest
 
 from connectors.markdown import find_markdown_headings
@@ -55,6 +58,9 @@ def test_underlined_headings() -> None:
         "\n---\n",
         "---\ntitle: metadata\n---\n\nText.\n",
         "text without any\n",
+        "one\ntwo\nthree\nfour\n---\n",
+        "a" * 201 + "\n===\n",
+        "# " + "a" * 201 + "\n",
     ],
 )
 def test_what_only_looks_like_a_heading_is_none(text: str) -> None:
@@ -69,6 +75,12 @@ def test_what_only_looks_like_a_heading_is_none(text: str) -> None:
         ("# One ##", "One"),
         ("#\tOne", "One"),
         ("# C#", "C#"),
+        ("# One \\##", "One \\##"),
+        ("# One#\t# ", "One#"),
+        ("## ", ""),
+        ("#", ""),
+        ("one\ntwo\nthree\n---", "one two three"),
+        ("a" * 200 + "\n===", "a" * 200),
         ("## ##", ""),
         ("# One\r", "One"),
     ],
@@ -80,3 +92,37 @@ def test_forms_of_a_heading(line: str, title: str) -> None:
 def test_a_fence_inside_text_hides_only_itself() -> None:
     text = "# One\n\n```sh\n# comment\n```\n\n# Two\n\nText.\n"
     assert found(text) == [("chapter", "One"), ("chapter", "Two")]
+
+
+def test_a_rule_under_pages_of_prose_makes_no_title_of_them() -> None:
+    prose = "A sentence of the book.\n" * 5000
+    assert found(f"# One\n\n{prose}---\n\n# Two\n\nText.\n") == [("chapter", "One"), ("chapter", "Two")]
+    assert find_markdown_headings(f"{prose}---\n") == (None, [])
+
+
+def test_work_grows_with_the_text_and_not_with_its_square() -> None:
+    # Lines executed, not seconds: each heading may cost a fixed number of them.
+    assert _lines_executed(400) < 2.2 * _lines_executed(200)
+
+
+def _lines_executed(num_headings: int) -> int:
+    text = "".join(f"# {number}\n\nText.\n" for number in range(num_headings))
+    num_lines = 0
+
+    def count(frame: FrameType, event: str, _: object) -> object:
+        nonlocal num_lines
+        num_lines += event == "line"
+        return count
+
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        assert len(find_markdown_headings(text)[1]) == num_headings
+    finally:
+        sys.settrace(before)
+    return num_lines
+
+
+def test_a_long_line_of_white_space_behind_a_mark_is_read_once() -> None:
+    # A pattern that tries each space as the start of the end would not come back.
+    assert found("# One" + " " * 300_000 + "x\n") == []
