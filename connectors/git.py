@@ -192,8 +192,10 @@ def _read_object(process: "Git.AutoInterrupt", git_dir: str, object_id: str) -> 
         content: bytes = process.stdout.read(num_bytes + 1)
         if len(content) == num_bytes + 1:
             return content[:-1]
-    process.stdin.close()  # so that git ends, and with it what it says
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.close()  # so that git ends, and with it what it says
     error = _said(process.stderr.read())
+    _refuse_killed(process.proc.wait() if process.proc else 0)
     raise SourceError(f"{display(git_dir)}: object {object_id} cannot be read: git says {error!r}. Try `git fsck`.")
 
 
@@ -221,10 +223,14 @@ def _run(arguments: list[str]) -> tuple[int, bytes, str]:
     if status == _COMMAND_NOT_FOUND:
         raise GitMissingError(_MISSING)
     said = _said(str(error).encode("utf-8", errors="surrogateescape"))
-    if status < 0:
-        raise InfrastructureError(f"git was killed by signal {-status}. Make room for it, then run again.")
+    _refuse_killed(int(status))
     ensure(isinstance(output, bytes), "GitPython decoded what git wrote")
     return int(status), output, said
+
+
+def _refuse_killed(status: int) -> None:
+    if status < 0:
+        raise InfrastructureError(f"git was killed by signal {-status}. Make room for it, then run again.")
 
 
 def _said(raw: bytes) -> str:

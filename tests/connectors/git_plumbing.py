@@ -1,9 +1,13 @@
 """Builds git repositories for tests out of exact bytes, through git's own plumbing."""
 
+import hashlib
 import os
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+
+from connectors.repository import open_repository
+from longdoc.records import Document, Segment, Selection
 
 _ENVIRONMENT = {
     "GIT_AUTHOR_NAME": "Ada",
@@ -67,3 +71,19 @@ def commit_files(folder: Path, files: Mapping[str | bytes, bytes], *, branch: st
         {os.fsencode(path): (REGULAR, write_blob(folder, content)) for path, content in files.items()},
         branch=branch,
     )
+
+
+def read(path: Path, **selection: object) -> Document:
+    """The document of a repository."""
+    return open_repository(str(path), Selection(**selection)).ref.read()  # type: ignore[arg-type]  # a test's shorthand
+
+
+def content_segments(document: Document) -> dict[bytes, Segment]:
+    """The segments of a document's files by path."""
+    return {s.path: s for s in document.segments if s.is_content and s.path is not None}
+
+
+def git_blob_id(content: bytes) -> str:
+    """Git's id of a blob, by its definition."""
+    # https://git-scm.com/book/en/v2/Git-Internals-Git-Objects
+    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()

@@ -2,10 +2,7 @@
 
 import codecs
 import hashlib
-import os
-import pickle
 import shutil
-import zlib
 from pathlib import Path
 
 import pytest
@@ -16,34 +13,20 @@ from git_plumbing import (
     SYMLINK,
     commit_entries,
     commit_files,
+    content_segments,
+    git_blob_id,
     new_repository,
+    read,
     run_git,
     write_blob,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.git import without_credentials
-from connectors.repository import open_repository
 from longdoc.encodings import encode_text
-from longdoc.errors import DocumentError, SourceError
-from longdoc.records import Document, Segment, Selection
 
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"4d" * 32 + b"\nsize 12345\n"
 ELSEWHERE = "1234567890123456789012345678901234567890"
-
-
-def read(path: Path, **selection: object) -> Document:
-    return open_repository(str(path), Selection(**selection)).ref.read()  # type: ignore[arg-type]  # a test's shorthand
-
-
-def content_segments(document: Document) -> dict[bytes, Segment]:
-    return {s.path: s for s in document.segments if s.is_content and s.path is not None}
-
-
-def git_blob_id(content: bytes) -> str:
-    # https://git-scm.com/book/en/v2/Git-Internals-Git-Objects
-    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
 
 
 NAMES = st.one_of(
@@ -210,194 +193,9 @@ def test_equal_trees_give_equal_texts_wherever_the_clone_is(tmp_path: Path) -> N
     assert first.title == second.title == "repo"
 
 
-def test_a_linked_work_tree_has_its_own_head_and_the_same_address(tmp_path: Path) -> None:
-    folder = new_repository(tmp_path / "repo")
-    first = commit_files(folder, {"a": b"1\n"})
-    commit_files(folder, {"a": b"2\n"})
-    run_git(folder, "worktree", "add", "-q", "--detach", str(tmp_path / "linked"), first)
-    main, linked = (open_repository(str(path), Selection()) for path in (folder, tmp_path / "linked"))
-    assert linked.ref.version == first != main.ref.version
-    assert linked.ref.doc_id == main.ref.doc_id == "git:" + folder.as_uri()
-    assert b"File: a\n1\n" in linked.ref.read().text
-
-
-def test_a_folder_inside_means_the_whole_repository(tmp_path: Path) -> None:
-    folder = new_repository(tmp_path / "repo")
-    commit_files(folder, {"deep/a": b"1\n", "b": b"2\n"})
-    (folder / "deep").mkdir()
-    assert read(folder / "deep") == read(folder)
-
-
-def test_a_revision_is_resolved_once(tmp_path: Path) -> None:
-    folder = new_repository(tmp_path / "repo")
-    first = commit_files(folder, {"a": b"1\n"})
-    run_git(folder, "tag", "-a", "v1", "-m", "annotated", first)
-    ref = open_repository(str(folder), Selection(revision="v1")).ref
-    assert (ref.version, ref.revision) == (first, "v1")
-    commit_files(folder, {"a": b"2\n"})
-    document = pickle.loads(pickle.dumps(ref)).read()
-    assert (document.commit_id, document.revision) == (first, "v1")
-    assert b"File: a\n1\n" in document.text
-
-
-def test_globs_choose_the_text_and_are_part_of_the_identity(tmp_path: Path) -> None:
-    folder = new_repository(tmp_path / "repo")
-    commit_files(folder, {"src/a.py": b"a\n", "src/b.txt": b"b\n", "c.py": b"c\n"})
-    ref = open_repository(str(folder), Selection(include=("src/**", "c*"), exclude=("*.txt",))).ref
-    again = open_repository(str(folder), Selection(include=("c*", "src/**", "c*"), exclude=("*.txt",))).ref
-    assert ref.doc_id == again.doc_id == f"git:{folder.as_uri()}?include=c*&include=src/**&exclude=*.txt"
-    document = ref.read()
-    assert document.text == b"Repository: repo\n\nFile: c.py\nc\nFile: src/a.py\na\n"
-    assert document.num_bytes_source == ref.num_bytes_source == 6
-    assert {p: s.reason for p, s in content_segments(document).items()} == {
-        b"c.py": None,
-        b"src/a.py": None,
-        b"src/b.txt": "excluded",
-    }
-
-
-def test_an_include_that_matches_nothing_is_refused(tmp_path: Path) -> None:
-    folder = new_repository(tmp_path / "repo")
-    commit = commit_files(folder, {"a.py": b"1\n"})
-    with pytest.raises(SourceError) as caught:
-        read(folder, include=("*.py", "lib/**"))
-    assert str(caught.value) == (
-        f"{folder}: --include 'lib/**' matches no path of commit {commit[:12]}. "
-        "Globs are over paths from the repository's root; `git ls-tree -r` lists them."
-    )
-
-
-def test_replacement_objects_and_git_variables_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder, other = new_repository(tmp_path / "repo"), new_repository(tmp_path / "other")
-    first = commit_files(folder, {"a": b"1\n"})
-    run_git(folder, "replace", first, commit_files(folder, {"a": b"2\n"}, branch="fake"))
-    commit_files(other, {"o": b"other\n"})
-    before = read(folder)
-    assert b"File: a\n1\n" in before.text
-    monkeypatch.setenv("GIT_DIR", str(other / ".git"))
-    monkeypatch.setenv("GIT_WORK_TREE", str(other))
-    monkeypatch.setenv("GIT_OBJECT_DIRECTORY", str(other / ".git" / "objects"))
-    assert read(folder) == before
-
-
-def test_a_repository_that_speaks_sha256_is_read(tmp_path: Path) -> None:
-    (tmp_path / "repo").mkdir()
-    run_git(tmp_path / "repo", "init", "-q", "-b", "main", "--object-format=sha256")
-    commit = commit_files(tmp_path / "repo", {"a": b"1\n"})
-    assert len(commit) == 64
-    assert read(tmp_path / "repo").text == b"Repository: repo\n\nFile: a\n1\n"
-
-
-def test_objects_left_at_the_remote_are_missing_and_are_not_fetched(tmp_path: Path) -> None:
-    folder = new_repository(tmp_path / "repo")
-    commit_files(folder, {"a": b"1\n"})
-    run_git(folder, "config", "uploadpack.allowFilter", "true")
-    run_git(tmp_path, "clone", "-q", "--no-checkout", "--filter=blob:none", folder.as_uri(), "partial")
-    document = read(tmp_path / "partial")
-    assert [(s.path, s.reason) for s in document.segments if s.path] == [(b"a", "object_missing")]
-    assert run_git(tmp_path / "partial", "cat-file", "--batch-all-objects", "--batch-check").count(b"blob") == 0
-
-
-def test_many_files_are_read_in_order(tmp_path: Path) -> None:
-    folder = new_repository(tmp_path / "repo")
-    big = os.urandom(200_000).hex().encode()
-    one, two = write_blob(folder, big), write_blob(folder, b"small\n")
-    commit_entries(folder, {b"%04d" % n: (REGULAR, one if n % 100 == 0 else two) for n in range(1000)})
-    document = read(folder)
-    found = content_segments(document)
-    assert [found[b"%04d" % n].blob_id for n in range(1000)] == [one if n % 100 == 0 else two for n in range(1000)]
-    assert document.segment_text(found[b"0900"]) == big
-
-
-@pytest.mark.parametrize(
-    "content", [zlib.compress(b"blob 16\0was not damaged\n"), zlib.compress(b"blob 16\0will be damaged\n")[:12]]
-)
-def test_a_damaged_object_is_the_documents_fault(tmp_path: Path, content: bytes) -> None:
-    folder = new_repository(tmp_path / "repo")
-    name = write_blob(folder, b"will be damaged\n")
-    commit_entries(folder, {b"a": (REGULAR, name)})
-    ref = open_repository(str(folder), Selection()).ref
-    path = folder / ".git" / "objects" / name[:2] / name[2:]
-    path.chmod(0o644)
-    path.write_bytes(content)
-    with pytest.raises(DocumentError) as caught:
-        ref.read()
-    assert (caught.value.stage, caught.value.reason) == ("read", "unreadable")
-    assert name in str(caught.value)
-
-
-def test_a_repository_that_is_gone_is_the_documents_fault(tmp_path: Path) -> None:
-    folder = new_repository(tmp_path / "repo")
-    commit_files(folder, {"a": b"1\n"})
-    ref = open_repository(str(folder), Selection()).ref
-    shutil.rmtree(folder)
-    with pytest.raises(DocumentError, match="not a git repository"):
-        ref.read()
-
-
-def test_a_folder_that_is_no_repository_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(
-        SourceError, match=f"{tmp_path} is not a git repository: git says .*Name a folder that git clone"
-    ):
-        read(tmp_path)
-
-
-def test_a_repository_without_commits_is_refused(tmp_path: Path) -> None:
-    folder = new_repository(tmp_path / "repo")
-    with pytest.raises(SourceError) as caught:
-        read(folder)
-    assert str(caught.value) == f"{folder} has no commits yet. Commit something, then run again."
-
-
-def test_a_head_that_names_no_commit_offers_a_branch(tmp_path: Path) -> None:
-    folder = new_repository(tmp_path / "repo")
-    commit_files(folder, {"a": b"1\n"}, branch="trunk")
-    with pytest.raises(SourceError) as caught:
-        read(folder)
-    assert str(caught.value) == f"{folder}: HEAD names no commit. Choose one with --revision, for example 'trunk'."
-
-
-@pytest.mark.parametrize(
-    "revision", ["mian", "--all", "-h", "--output=x", "HEAD:a", "", "main..main", "HEAD~5", "a\0b"]
-)
-def test_an_unknown_revision_is_refused_and_never_taken_for_an_option(tmp_path: Path, revision: str) -> None:
-    folder = new_repository(tmp_path / "repo")
-    commit_files(folder, {"a": b"1\n"})
-    with pytest.raises(SourceError, match=f"{folder} has no commit that .* names"):
-        read(folder, revision=revision)
-    assert not (folder / "x").exists()
-
-
-def test_revisions_of_similar_names_are_offered(tmp_path: Path) -> None:
-    folder = new_repository(tmp_path / "repo")
-    commit_files(folder, {"a": b"1\n"})
-    with pytest.raises(SourceError) as caught:
-        read(folder, revision="mian")
-    assert str(caught.value) == (
-        f"{folder} has no commit that 'mian' names: git says 'fatal: Needed a single revision'. Near it: main. "
-        "`git branch -a`, `git tag` and `git log` list what it has."
-    )
-
-
-def test_a_repository_of_another_user_shows_what_git_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = new_repository(tmp_path / "repo")
-    commit_files(folder, {"a": b"1\n"})
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
-    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
-    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
-    with pytest.raises(SourceError) as caught:
-        read(folder)
-    assert "belongs to another user, so git does not trust it" in str(caught.value)
-    assert f"git config --global --add safe.directory {folder}" in str(caught.value)
-
-
 def test_control_characters_of_a_path_are_escaped_in_the_text(tmp_path: Path) -> None:
     folder = new_repository(tmp_path / "repo")
     commit_entries(folder, {b"a\n\x1b[2J\xff": (REGULAR, write_blob(folder, b"x\n"))})
     document = read(folder)
     assert document.text == b"Repository: repo\n\nFile: a\\n\\x1b[2J\\xff\nx\n"
     assert document.segments[1].path == b"a\n\x1b[2J\xff"
-
-
-def test_credentials_are_taken_out_of_messages() -> None:
-    assert without_credentials("fatal: https://me:s3cret@example.org/x") == "fatal: https://example.org/x"

@@ -122,6 +122,11 @@ def test_no_such_file() -> None:
     assert refused("a\0b").startswith("No such file or folder: 'a\\x00b'.")
 
 
+def test_no_credentials_are_repeated(repository: Path) -> None:
+    for argument in ("x https://u:s3cret@h/y", f"{repository}@https://u:s3cret@h/y", "https://u:s3/cret@h/y"):
+        assert "cret" not in refused(argument)
+
+
 def test_a_folder_without_a_readable_book(tmp_path: Path) -> None:
     (tmp_path / "a.pdf").write_bytes(b"%PDF")
     assert refused(tmp_path) == (
@@ -152,6 +157,8 @@ def test_a_link_that_leads_nowhere(tmp_path: Path) -> None:
     [
         ("https://me:token@example.org/x.git", "https://example.org/x.git"),
         ("ssh://git@example.org/x", "ssh://example.org/x"),
+        ("https://u:p@ss@example.org/x", "https://example.org/x"),
+        ("https://u:p/ss@example.org/x", "https://example.org/x"),
         ("git@example.org:x.git", "git@example.org:x.git"),
         ("file:///srv/x.git", "file:///srv/x.git"),
     ],
