@@ -1,8 +1,9 @@
 """Refusal by proof: a model runs on a ring only after a small ring gave what the model gives in one piece.
 
 Owns the check that stands before every run. It refuses by name what is known to mix tokens outside of attention, then
-runs 97 tokens over a ring of three ranks (threads of this process, unequal shards, zigzag) and compares every
-log-probability with a plain forward pass of transformers' own eager attention, whose code shares nothing with ours.
+runs 97 tokens over a ring of three ranks (threads of this process, unequal shards, zigzag), each shard in token tiles,
+and compares every log-probability with a plain forward pass without tiles on transformers' own eager attention, whose
+code shares nothing with ours.
 Legend: T tokens, C hidden size, V vocabulary.
 """
 
@@ -15,11 +16,12 @@ import torch
 from torch import Tensor
 
 from longdoc.errors import ModelError
-from longdoc.model.load import RING_ATTENTION, RingModel
+from longdoc.model.load import RingModel
+from longdoc.model.tiling import SMALLEST_TILE, tiles_of
 from longdoc.ring.exchange import Exchange
 from longdoc.ring.exchange.loopback import run_ranks
-from longdoc.ring.hook import RingContext, use_ring
-from longdoc.ring.kernels import choose_kernel
+from longdoc.ring.hook import RING_ATTENTION, RingContext, use_ring
+from longdoc.ring.kernels import Kernel, choose_kernel
 from longdoc.ring.layout import Layout
 from longdoc.ring.mask import Mask
 
@@ -36,16 +38,18 @@ _MIXERS = ("Alibi", "Conv1d", "DeltaNet", "Lightning", "LinearAttention", "Mamba
 _SHARD_DEPENDENT_ROPE = ("dynamic", "longrope")
 
 
-def check_shardable(model: RingModel) -> float:
+def check_shardable(model: RingModel, kernel: Kernel | None = None) -> float:
     """The largest difference of a log-probability, in nats, between a ring of three and one piece.
 
-    In the model's own dtype, on its device, with its positions as they are. Raises `ModelError` naming the reason
-    when the model has parts that cannot be split, does not call the ring once a layer, or differs too much.
+    `kernel` is the one that will compute, by default what `auto` chooses. In the model's own dtype, on its device,
+    with its positions as they are; on the ring MLPs and norms run in tiles of 16 tokens, in one piece they do not.
+    Raises `ModelError` naming the reason when the model has parts that cannot be split, does not call the ring once a
+    layer, or differs too much.
     """
     _refuse_known(model)
     token_ids_T = _sample_ids(model.vocab_size).to(model.device)
     whole_TV = _whole(model, token_ids_T, "eager")
-    ring_TV = _on_ring(model, token_ids_T)
+    ring_TV = _on_ring(model, token_ids_T, choose_kernel("auto", model.device)[1] if kernel is None else kernel)
     error = float((whole_TV - ring_TV).abs().max())
     measured, allowed = error, TOLERANCES.get(model.dtype)
     if allowed is None:
@@ -90,13 +94,12 @@ def _sample_ids(vocab_size: int) -> Tensor:
 
 def _whole(model: RingModel, token_ids_T: Tensor, attention: str) -> Tensor:
     positions_T = torch.arange(_NUM_TOKENS, device=model.device)
-    with _attention(model, attention):
+    with _attention(model, attention), tiles_of(model.causal_model, None):
         return _logprobs(model, model.hidden_states(token_ids_T, positions_T))
 
 
-def _on_ring(model: RingModel, token_ids_T: Tensor) -> Tensor:
+def _on_ring(model: RingModel, token_ids_T: Tensor, kernel: Kernel) -> Tensor:
     layout = Layout(kind="zigzag", num_tokens=_NUM_TOKENS, num_ranks=_NUM_RANKS)
-    kernel = choose_kernel("auto", model.device)[1]
     positions = [torch.from_numpy(layout.positions(rank)).to(model.device) for rank in range(_NUM_RANKS)]
 
     def run(exchange: Exchange) -> Tensor:
@@ -108,7 +111,7 @@ def _on_ring(model: RingModel, token_ids_T: Tensor) -> Tensor:
         return _logprobs(model, hidden_TC)
 
     whole_TV = torch.empty((_NUM_TOKENS, model.vocab_size), dtype=torch.float64, device=model.device)
-    with _attention(model, RING_ATTENTION):
+    with _attention(model, RING_ATTENTION), tiles_of(model.causal_model, SMALLEST_TILE):
         for positions_T, part_TV in zip(positions, run_ranks(_NUM_RANKS, run), strict=True):
             whole_TV[positions_T] = part_TV
     return whole_TV

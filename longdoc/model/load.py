@@ -19,8 +19,8 @@ from longdoc.errors import ModelError
 from longdoc.model.positions import ContextExtension, RotaryPositions
 from longdoc.model.sources import LocalModel
 from longdoc.model.tiling import TILE_BYTES, tile_layers, tile_tokens
+from longdoc.ring.hook import RING_ATTENTION, register_ring_attention
 
-RING_ATTENTION = "longdoc_ring"
 _LARGEST_LOGITS_BYTES = 1 << 30
 
 
@@ -160,8 +160,6 @@ def load_model(
     Raises `ModelError` for weights that do not fit the configuration, and families that transformers does not know.
     """
     if attention == RING_ATTENTION:
-        from longdoc.ring.hook import register_ring_attention
-
         register_ring_attention()
     causal_model = _from_pretrained(local, dtype, attention)
     causal_model.eval()

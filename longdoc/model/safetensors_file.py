@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from longdoc.errors import ModelError
+from longdoc.errors import ModelError, ensure
 
 Float32s = npt.NDArray[np.float32]
 _ALIGNMENT = 8
@@ -41,7 +41,7 @@ def write_safetensors(path: Path, tensors: Sequence[LazyTensor]) -> None:
         file.write(len(header).to_bytes(8, "little") + header)
         for tensor in tensors:
             values = tensor.make()
-            assert values.shape == tensor.shape, f"{tensor.name} is {values.shape}, not {tensor.shape}"
+            ensure(values.shape == tensor.shape, f"{tensor.name} is {values.shape}, not {tensor.shape}")
             file.write(np.ascontiguousarray(values, dtype="<f4").tobytes())
 
 

@@ -6,6 +6,7 @@ Legend: B batch (1), T tokens, C hidden size.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
 import torch
@@ -16,7 +17,8 @@ from longdoc.errors import ModelError
 #: Memory that the intermediates of one tile may take. Larger tiles are no faster: a product is compute-bound at a few
 #: hundred rows, and smaller intermediates stay in the cache.
 TILE_BYTES = 64 << 20
-_SMALLEST_TILE = 16
+#: A narrower matrix product wastes most of the machine.
+SMALLEST_TILE = 16
 #: Names that the families of transformers give to the token-local half of a layer.
 _MLP_NAMES = ("mlp", "feed_forward", "ffn")
 
@@ -29,8 +31,8 @@ def token_tiles(num_tokens: int, tile_tokens: int) -> Iterator[slice]:
 
 
 def tile_tokens(bytes_per_token: int, budget_bytes: int = TILE_BYTES) -> int:
-    """How many tokens fit the budget; at least 16, because a narrower matrix product wastes most of the machine."""
-    return max(_SMALLEST_TILE, budget_bytes // max(1, bytes_per_token))
+    """How many tokens fit the budget, and at least 16."""
+    return max(SMALLEST_TILE, budget_bytes // max(1, bytes_per_token))
 
 
 def decoder_layers(model: nn.Module, num_layers: int) -> nn.ModuleList:
@@ -75,6 +77,25 @@ def tile_module(module: nn.Module, tile: int) -> None:
     module.forward = partial(_tiled, module.forward, tile)
 
 
+@contextmanager
+def tiles_of(model: nn.Module, tile: int | None) -> Iterator[None]:
+    """Run what is tiled in tiles of `tile` tokens for a while, or in one piece (None); nobody else may be using it."""
+    before = [(module, forward) for module in model.modules() if (forward := _tiled_forward(module))]
+    for module, tiled in before:
+        plain = tiled.args[0]
+        module.forward = plain if tile is None else partial(_tiled, plain, tile)
+    try:
+        yield
+    finally:
+        for module, tiled in before:
+            module.forward = tiled
+
+
+def _tiled_forward(module: nn.Module) -> partial[Tensor] | None:
+    forward: object = module.forward
+    return forward if isinstance(forward, partial) and forward.func is _tiled else None
+
+
 def _tiled(forward: Callable[[Tensor], Tensor], tile: int, hidden_BTC: Tensor) -> Tensor:
     num_tokens = hidden_BTC.shape[-2]
     if num_tokens <= tile:
@@ -90,5 +111,4 @@ def _tiled(forward: Callable[[Tensor], Tensor], tile: int, hidden_BTC: Tensor) -
         if out is None:
             out = torch.empty((*part.shape[:-2], num_tokens, part.shape[-1]), dtype=part.dtype, device=part.device)
         out[..., tokens, :] = part
-    assert out is not None
-    return out
+    return out  # type: ignore[return-value]  # there is a first tile, because there are more tokens than one tile holds

@@ -8,6 +8,7 @@ transfers is not made. Together the blocks of all ranks and hops are exactly the
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from longdoc.errors import ensure
 from longdoc.ring.layout import Layout, TokenRange
 from longdoc.ring.mask import Mask
 
@@ -81,7 +82,7 @@ def plan_blocks(layout: Layout, rank: int, source: int, mask: Mask) -> tuple[Blo
     """The blocks in which queries of `rank` see keys of `source`, none of them empty, as few as possible."""
     if rank == source:
         # Both sides are the same ascending positions, so causal order in the shard is causal order in the document.
-        assert mask.kind == "causal", mask.kind
+        ensure(mask.kind == "causal", mask.kind)
         whole = TokenRange(start=0, stop=layout.num_tokens_of(rank))
         return (Block(queries=whole, keys=whole, causal=True),) if len(whole) else ()
     blocks: list[Block] = []

@@ -1,5 +1,6 @@
 """Whether a model may run on a ring: sound ones pass with a small error, planted faults are named."""
 
+import functools
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from longdoc.errors import ModelError
 from longdoc.model.gates import check_shardable
 from longdoc.model.load import RingModel, load_model
 from longdoc.model.sources import LocalModel, find_model
+from longdoc.ring.kernels.reference import reference_kernel
 
 SMALL = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4}
 GROUPED = {**SMALL, "num_key_value_heads": 2, "vocab_size": 400, "max_position_embeddings": 256}
@@ -114,14 +116,51 @@ def test_a_layer_that_does_not_call_the_ring_is_found(load: Callable[..., RingMo
         check_shardable(model)
 
 
-def test_a_kernel_that_is_wrong_is_found(load: Callable[..., RingModel], monkeypatch: pytest.MonkeyPatch) -> None:
-    from longdoc.model import gates
-    from longdoc.ring.kernels.reference import reference_kernel
+def biased(*args: Any, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    out, lse = reference_kernel(*args, **kwargs)
+    return out, lse + 0.5 * kwargs["causal"]
 
-    def biased(*args: Any, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        out, lse = reference_kernel(*args, **kwargs)
-        return out, lse + 0.5 * kwargs["causal"]
 
-    monkeypatch.setattr(gates, "choose_kernel", lambda *_: ("biased", biased))
+def test_the_kernel_that_will_compute_is_the_one_that_is_proved(load: Callable[..., RingModel]) -> None:
+    model = load(LlamaConfig(**GROUPED, initializer_range=0.5))
     with pytest.raises(ModelError, match="cannot run on a ring: on 97 tokens its log-probabilities differ by"):
-        check_shardable(load(LlamaConfig(**GROUPED, initializer_range=0.5)))
+        check_shardable(model, biased)
+    assert check_shardable(model, reference_kernel) < 1e-3
+
+
+def test_the_ring_is_proved_in_small_tiles_and_the_model_is_whole(load: Callable[..., RingModel]) -> None:
+    model = load(LlamaConfig(**GROUPED))
+    sizes = set()
+
+    def plant(module: nn.Module) -> None:
+        tiled = module.forward
+        plain = tiled.args[0]
+
+        def noting(hidden: torch.Tensor) -> torch.Tensor:
+            sizes.add(hidden.shape[1])
+            return plain(hidden)
+
+        module.forward = functools.partial(tiled.func, noting, *tiled.args[1:])
+
+    layer = model.causal_model.base_model.layers[0]
+    for module in (layer.mlp, layer.input_layernorm, model.causal_model.base_model.norm):
+        plant(module)
+        before = module.forward
+        sizes.clear()
+        check_shardable(model)
+        # Shards of 33, 32 and 32 tokens; 97 for what they are compared with.
+        assert sizes == {97, 16, 1}
+        assert module.forward is before
+
+
+def test_a_layer_that_cannot_be_tiled_is_found(load: Callable[..., RingModel]) -> None:
+    model = load(LlamaConfig(**GROUPED))
+    mlp = model.causal_model.base_model.layers[1].mlp
+    tiled = mlp.forward
+
+    def depends_on_the_tile(hidden: torch.Tensor) -> torch.Tensor:
+        return tiled.args[0](hidden) * (0.5 if hidden.shape[1] <= 16 else 1.0)
+
+    mlp.forward = functools.partial(tiled.func, depends_on_the_tile, *tiled.args[1:])
+    with pytest.raises(ModelError, match="log-probabilities differ by"):
+        check_shardable(model)

@@ -1,6 +1,7 @@
 """The loopback exchange: transfers, reductions, and what a rank is told when another one fails or disagrees."""
 
 import threading
+from collections import defaultdict
 
 import pytest
 import torch
@@ -140,6 +141,24 @@ def test_a_message_of_another_shape_or_dtype_is_never_taken(received: torch.Tens
 
     with pytest.raises(AssertionError, match=r"rank 0 sent \(2,\) torch.float32, rank 1 expects"):
         run_ranks(2, rank_main)
+
+
+def test_what_ranks_share_is_touched_only_under_the_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    touched = []
+
+    class Watched(defaultdict[object, object]):
+        def __getitem__(self, key: object) -> object:
+            touched.append(ring.changed._is_owned())  # type: ignore[attr-defined]  # what a condition itself asks
+            return super().__getitem__(key)
+
+    ring = LoopbackRing(1)
+    monkeypatch.setattr(ring, "mail", Watched(ring.mail.default_factory))
+    received = torch.empty(1)
+    exchange = ring.exchange(0)
+    exchange.start(sends=[(0, torch.ones(1))], receives=[(0, received)])
+    exchange.finish()
+    assert float(received) == 1.0
+    assert touched == [True, True]
 
 
 def test_start_twice_and_finish_without_start_are_refused() -> None:

@@ -1,6 +1,8 @@
 """Kernels and the merge of their results, against float64 definitions."""
 
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 from ring_oracles import HEAD_DIM, attention_by_definition, random_qkv, relative_error
 
 from longdoc.errors import StartError
+from longdoc.ring import kernels
 from longdoc.ring.kernels import choose_kernel
 from longdoc.ring.merge import Accumulator, merge_
 
@@ -53,6 +56,17 @@ def test_empty_blocks_never_reach_a_kernel(name: str, num_queries: int, num_keys
         choose_kernel(name, "cpu")[1](q[:, :num_queries], k[:, :num_keys], v[:, :num_keys], causal=False, scale=1.0)
 
 
+def test_empty_blocks_are_refused_without_assert_statements_too() -> None:
+    # torch's own kernel divides by zero there, which no exception handler sees: the process is gone.
+    code = (
+        "import torch\nfrom longdoc.ring.kernels import choose_kernel\nk = torch.zeros(1, 3, 8)\n"
+        "try:\n    choose_kernel('torch', 'cpu')[1](k[:, :0], k, k, causal=False, scale=1.0)\n"
+        "except AssertionError as error:\n    print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-O", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "a kernel was called without queries\n"
+
+
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_causal_block_must_be_square(name: str) -> None:
     q, k, v = random_qkv(3)
@@ -61,6 +75,7 @@ def test_a_causal_block_must_be_square(name: str) -> None:
 
 
 def test_auto_is_torch_and_says_so() -> None:
+    assert kernels.KERNELS == ("auto", "torch", "flash-attn", "reference")
     assert choose_kernel("auto", "cpu") == choose_kernel("torch", torch.device("cpu"))
     assert choose_kernel("auto", "cpu")[0] == "torch"
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import torch
 
-from longdoc.errors import InfrastructureError
+from longdoc.errors import InfrastructureError, ensure
 from longdoc.ring.exchange import Exchange, ReduceOp, Transfer
 
 T = TypeVar("T")
@@ -43,6 +43,7 @@ class LoopbackRing:
         self.num_ranks = num_ranks
         self.timeout_s = timeout_s
         self.changed = threading.Condition()
+        # What follows is touched only by who holds `changed`.
         self.mail: dict[tuple[int, int], deque[_Message]] = defaultdict(deque)
         self.reductions: dict[int, list[torch.Tensor | None]] = {}
         self.num_readers: dict[int, int] = defaultdict(int)
@@ -102,7 +103,7 @@ class LoopbackExchange:
 
     def start(self, sends: Sequence[Transfer], receives: Sequence[Transfer]) -> None:
         """Offer what is sent and remember what to receive."""
-        assert not self._started, "start was called twice without finish"
+        ensure(not self._started, "start was called twice without finish")
         self._started = True
         self._receives = list(receives)
         with self._ring.changed:
@@ -114,7 +115,7 @@ class LoopbackExchange:
 
     def finish(self) -> None:
         """Copy what was offered to this rank, then wait until what it offered has been copied."""
-        assert self._started, "finish was called without start"
+        ensure(self._started, "finish was called without start")
         for peer, tensor in self._receives:
             self._receive(peer, tensor)
         with self._ring.changed:
@@ -123,14 +124,14 @@ class LoopbackExchange:
         self._forget()
 
     def _receive(self, peer: int, tensor: torch.Tensor) -> None:
-        mail = self._ring.mail[peer, self._rank]
         with self._ring.changed:
+            mail = self._ring.mail[peer, self._rank]
             self._ring.wait(lambda: bool(mail), rank=self._rank, peers=(peer,), what="receiving from")
             message = mail.popleft()
-        if (message.tensor.shape, message.tensor.dtype) != (tensor.shape, tensor.dtype):
-            raise AssertionError(
-                f"rank {peer} sent {_shape(message.tensor)}, rank {self._rank} expects {_shape(tensor)}"
-            )
+        ensure(
+            (message.tensor.shape, message.tensor.dtype) == (tensor.shape, tensor.dtype),
+            f"rank {peer} sent {_shape(message.tensor)}, rank {self._rank} expects {_shape(tensor)}",
+        )
         tensor.copy_(message.tensor)
         with self._ring.changed:
             message.taken = True
@@ -138,7 +139,7 @@ class LoopbackExchange:
 
     def all_reduce(self, tensor: torch.Tensor, op: ReduceOp = "sum") -> None:
         """Reduce over all ranks, in place and in the order of the ranks, so that all get the same bits."""
-        assert not self._started, "all_reduce was called between start and finish"
+        ensure(not self._started, "all_reduce was called between start and finish")
         ring, number = self._ring, self._num_reductions
         self._num_reductions += 1
         others = tuple(peer for peer in range(ring.num_ranks) if peer != self._rank)

@@ -9,9 +9,11 @@ from typing import Protocol
 
 import torch
 
-from longdoc.errors import StartError
+from longdoc.errors import StartError, ensure
 
-KERNELS = ("auto", "torch", "reference", "flash-attn")
+#: The names of `--kernel`, here and nowhere else.
+KERNELS = ("auto", "torch", "flash-attn", "reference")
+_LATER = "flash-attn"
 
 
 class Kernel(Protocol):
@@ -33,9 +35,9 @@ def choose_kernel(name: str, device: torch.device | str) -> tuple[str, Kernel]:
     """The kernel and the name to print for it; `auto` is torch's own. Raises `StartError` where it is not available."""
     device_type = torch.device(device).type
     if name not in KERNELS:
-        raise StartError(f"unknown kernel {name!r}: choose --kernel {', '.join(KERNELS[:-1])}")
-    if name == "flash-attn":
-        raise StartError("kernel 'flash-attn' arrives with CUDA support; use --kernel torch")
+        raise StartError(f"unknown kernel {name!r}: choose --kernel {', '.join(k for k in KERNELS if k != _LATER)}")
+    if name == _LATER:
+        raise StartError(f"kernel {_LATER!r} arrives with CUDA support; use --kernel torch")
     if device_type != "cpu":
         raise StartError(f"kernel {name!r} does not run on device {device_type!r} yet; use --device cpu")
     if name == "reference":
@@ -48,13 +50,13 @@ def choose_kernel(name: str, device: torch.device | str) -> tuple[str, Kernel]:
 
 
 def check_block(q_HTD: torch.Tensor, k_GSD: torch.Tensor, v_GSD: torch.Tensor, *, causal: bool) -> None:
-    """What every kernel asserts first: torch's own kills the process on empty blocks instead of raising."""
+    """What every kernel checks first, in production too: torch's own kills the process on empty blocks."""
     num_heads, num_queries, head_dim = q_HTD.shape
     num_kv_heads, num_keys, _ = k_GSD.shape
-    assert num_queries > 0, "a kernel was called without queries"
-    assert num_keys > 0, "a kernel was called without keys"
-    assert num_heads % num_kv_heads == 0, f"{num_heads} query heads are no multiple of {num_kv_heads} key-value heads"
-    assert k_GSD.shape == v_GSD.shape, f"keys {tuple(k_GSD.shape)} and values {tuple(v_GSD.shape)} differ in shape"
-    assert k_GSD.shape[2] == head_dim, f"queries have {head_dim} dimensions a head, keys {k_GSD.shape[2]}"
-    assert q_HTD.dtype == k_GSD.dtype == v_GSD.dtype, "queries, keys and values differ in dtype"
-    assert not causal or num_queries == num_keys, f"a causal block must be square, not {num_queries} × {num_keys}"
+    ensure(num_queries > 0, "a kernel was called without queries")
+    ensure(num_keys > 0, "a kernel was called without keys")
+    ensure(num_heads % num_kv_heads == 0, f"{num_heads} query heads are no multiple of {num_kv_heads} key-value heads")
+    ensure(k_GSD.shape == v_GSD.shape, f"keys {tuple(k_GSD.shape)} and values {tuple(v_GSD.shape)} differ in shape")
+    ensure(k_GSD.shape[2] == head_dim, f"queries have {head_dim} dimensions a head, keys {k_GSD.shape[2]}")
+    ensure(q_HTD.dtype == k_GSD.dtype == v_GSD.dtype, "queries, keys and values differ in dtype")
+    ensure(not causal or num_queries == num_keys, f"a causal block must be square, not {num_queries} × {num_keys}")
