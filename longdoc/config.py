@@ -6,7 +6,7 @@ Refuses an option it does not know, by name.
 
 import difflib
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,34 @@ from typing import Any
 from longdoc.errors import StartError
 from longdoc.model.positions import EXTENSION_MODES, ExtensionMode
 from longdoc.records import fingerprint
+from longdoc.ring.kernels import KERNELS
 from longdoc.ring.layout import LAYOUTS, LayoutKind
 from longdoc.store.schemas import OUTPUTS
 
 DEVICES = ("auto", "cpu", "cuda")
-KERNELS = ("auto", "torch", "flash-attn", "reference")
 DTYPES = ("auto", "float32", "bfloat16", "float64")
 POOLINGS = ("auto", "mean", "last")
+
+_TEXT, _TEXTS, _COUNT, _RING, _FLAG = "a text", "a list of texts", "a whole number", "a whole number or auto", "a flag"
+_IS_OF: dict[str, Callable[[Any], bool]] = {
+    _TEXT: lambda value: isinstance(value, str),
+    _TEXTS: lambda value: (
+        isinstance(value, str) or (isinstance(value, list) and all(isinstance(entry, str) for entry in value))
+    ),
+    # In Python True is an int; in a job file it is a mistake.
+    _COUNT: lambda value: type(value) is int,
+    _RING: lambda value: type(value) is int or value == "auto",
+    _FLAG: lambda value: isinstance(value, bool),
+}
+#: Every name a job file may use, and what its value must be.
+JOB_OPTIONS = {
+    **dict.fromkeys(("sources", "include", "exclude", "outputs"), _TEXTS),
+    **dict.fromkeys(("output", "model", "device", "kernel", "dtype", "layout", "pooling"), _TEXT),
+    **dict.fromkeys(("context_extension", "kind", "revision"), _TEXT),
+    **dict.fromkeys(("text", "retry_quarantine"), _FLAG),
+    "ring_size": _RING,
+    "span_tokens": _COUNT,
+}
 
 #: Where CPU ranks start: a ring of two halves the memory of each and needs no tuning on a laptop.
 CPU_RING_SIZE = 2
@@ -90,9 +111,10 @@ class RunConfig:
                 ("model", model_digest),
                 ("tokenizer", tokenizer_sha256),
                 ("dtype", self.resolved_dtype),
-                ("context_extension", self.context_extension),
-                ("outputs", ",".join(sorted(self.outputs))),
-                ("pooling", self.resolved_pooling),
+                # `auto` and `yarn` extend alike; a pooling changes nothing where there are no embeddings.
+                ("context_extension", self.context_extension.replace("auto", "yarn")),
+                ("outputs", ",".join(sorted(set(self.outputs)))),
+                ("pooling", self.resolved_pooling if "embeddings" in self.outputs else ""),
                 ("span_tokens", str(self.span_tokens)),
                 ("text", str(self.text)),
             ]
@@ -115,21 +137,29 @@ def document_key(*, doc_id: str, version: str, connector_version: str, configura
     )
 
 
-def read_job_file(path: Path, *, known: frozenset[str]) -> Mapping[str, Any]:
-    """A TOML job file as option values. Names are those of the command line, `-` or `_` alike."""
+def read_job_file(path: Path) -> dict[str, Any]:
+    """A TOML job file as option values. Names are those of the command line, `-` or `_` alike.
+
+    Raises `StartError` naming the file and the option for an unknown name or a value of another type.
+    """
     try:
         with path.open("rb") as file:
             job = tomllib.load(file)
     except FileNotFoundError:
         raise StartError(f"--config {path}: no such file.") from None
-    except (OSError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError) as error:
+        # Both a syntax error and text that is not UTF-8 are ValueErrors.
         raise StartError(f"--config {path}: cannot be read as TOML: {error}.") from None
-    options = {name.replace("-", "_"): value for name, value in job.items()}
-    for name in options:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
+    options = {}
+    for name, value in job.items():
+        kind = JOB_OPTIONS.get(name.replace("-", "_"))
+        if kind is None:
+            near = difflib.get_close_matches(name.replace("-", "_"), JOB_OPTIONS, n=1)
             hint = f" Did you mean {near[0].replace('_', '-')}?" if near else ""
-            raise StartError(f"--config {path}: unknown option {name.replace('_', '-')}.{hint}")
+            raise StartError(f"--config {path}: unknown option {name}.{hint}")
+        if not _IS_OF[kind](value):
+            raise StartError(f"--config {path}: {name} must be {kind}, not {value!r}.")
+        options[name.replace("-", "_")] = [value] if kind == _TEXTS and isinstance(value, str) else value
     return options
 
 

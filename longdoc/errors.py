@@ -9,11 +9,16 @@
     ├── CheckFailed           (1)   a check said no: verify, models check
     ├── DocumentError         (3)   the document is at fault: quarantined, the rest go on
     ├── InfrastructureError   (4)   worker lost, exchange timed out, disk full: never quarantined
+    │   └── RingError               a rank or Ray failed
+    │       └── PeerLostError       a rank reports that another one is gone: an echo of the cause, not the cause
     └── Interrupted         (130)   the user stopped the run
 
 The numbers are the exit codes of the command line. `ValueError` is for misuse of a function by its caller,
 `ensure` for invariants; neither is ever shown to a user on purpose.
 """
+
+import sys
+from collections.abc import Callable
 
 
 def ensure(condition: object, message: str) -> None:
@@ -76,6 +81,17 @@ class DocumentError(LongdocError):
         return (_document_error, (str(self), self.stage, self.reason, self.needs))
 
 
+def clean_up(action: Callable[[], object]) -> None:
+    """Run `action` in a `finally`: its failure never hides the exception that is on its way, it is noted on that."""
+    on_its_way = sys.exception()
+    try:
+        action()
+    except InfrastructureError as error:
+        if on_its_way is None:
+            raise
+        on_its_way.add_note(str(error))
+
+
 def _document_error(message: str, stage: str, reason: str, needs: str | None) -> DocumentError:
     return DocumentError(message, stage=stage, reason=reason, needs=needs)
 
@@ -84,6 +100,14 @@ class InfrastructureError(LongdocError):
     """A machine, process, network or disk is at fault. Retried or reported, never quarantined."""
 
     exit_code = 4
+
+
+class RingError(InfrastructureError):
+    """A rank of a ring, or Ray under it, failed; Ray's logs are worth keeping."""
+
+
+class PeerLostError(RingError):
+    """A rank waited in vain for another one. Where any other error of the same ring is known, that is the cause."""
 
 
 class Interrupted(LongdocError):

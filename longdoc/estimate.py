@@ -6,20 +6,20 @@ weights and the interpreter come on top. Nothing here measures: `capacity_bytes`
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
-
-import psutil
 
 from longdoc.errors import DocumentError
 from longdoc.model.sources import LocalModel
-from longdoc.outputs.scores import TILE_BYTES
 
+#: A tile of logits in float32 fills at most this many bytes.
+LOGITS_TILE_BYTES = 32 << 20
 #: Interpreter, torch, transformers and Ray in one rank's process, before any weight.
 PROCESS_BYTES = 520 << 20
 #: Ids, labels, positions, rows and their scores: what a token costs outside of the model.
 BOOKKEEPING_BYTES = 160
-#: Attention work of one core that even a slow machine does, in FLOP/s; only bounds how long to wait for a peer.
-SLOW_FLOPS = 1e9
+#: What one rank does even on a slow, busy machine, in FLOP/s; only bounds how long to wait, never shown.
+SLOW_FLOPS = 5e9
+#: Nobody waits longer than this for a peer, nor less than that for a sign of life, in seconds.
+LONGEST_WAIT, SHORTEST_WAIT = 86_400.0, 120.0
 
 #: The reason of documents that a larger machine would take; they are planned again when there is one.
 OVER_CAPACITY = "over_capacity"
@@ -71,7 +71,7 @@ def bytes_per_token(shape: ModelShape) -> int:
 
 def bytes_per_rank(shape: ModelShape, num_tokens: int, num_ranks: int) -> int:
     """Peak bytes of one rank for a document of `num_tokens`. The fixed part does not depend on the document."""
-    tiles = 4 * TILE_BYTES
+    tiles = 4 * LOGITS_TILE_BYTES
     fixed = PROCESS_BYTES + shape.num_parameters * shape.value_bytes + tiles
     return fixed + -(-num_tokens // num_ranks) * bytes_per_token(shape)
 
@@ -106,23 +106,19 @@ def fits_now(needs: str, shape: ModelShape, num_ranks: int, capacity_bytes: int)
 
 
 def forward_seconds_bound(shape: ModelShape, num_tokens: int, num_ranks: int) -> float:
-    """A bound on a forward pass that no working machine reaches: 4·H·D FLOP for each visible pair, and the weights.
+    """How long a rank waits for a peer at most: a whole pass, since a rank that is done early waits for the others.
 
-    Used to tell a slow peer from a dead one, never shown as a forecast.
+    4·H·D FLOP for each visible pair and 2 for each weight and token, at a rate that every working machine reaches.
     """
     attention = 4 * shape.num_heads * shape.head_dim * num_tokens * (num_tokens + 1) / 2 * shape.num_layers
     linear = 2 * shape.num_parameters * num_tokens
-    return (attention + linear) / num_ranks / SLOW_FLOPS
+    return min(LONGEST_WAIT, max(SHORTEST_WAIT, (attention + linear) / num_ranks / SLOW_FLOPS))
 
 
-def available_bytes() -> int:
-    """Memory that this machine, or the container around this process, has free."""
-    free = int(psutil.virtual_memory().available)
-    limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
-    try:
-        return min(free, int(limit.read_text()) - int(used.read_text()))
-    except (OSError, ValueError):
-        return free
+def stall_seconds(shape: ModelShape, num_tokens: int, num_ranks: int) -> float:
+    """How long a ring may go without any sign of life: one layer's linear part, the longest piece between two signs."""
+    layer = 2 * shape.num_parameters / shape.num_layers * -(-num_tokens // num_ranks)
+    return min(LONGEST_WAIT, max(SHORTEST_WAIT, layer / SLOW_FLOPS))
 
 
 def format_bytes(count: float) -> str:

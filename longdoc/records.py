@@ -233,6 +233,15 @@ class Receipt:
     facts: dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowIdentity:
+    """What every row of every table carries."""
+
+    doc_id: str
+    doc_key: str
+    attempt_id: str
+
+
 def fingerprint(fields: Iterable[tuple[str, str]]) -> str:
     """SHA-256 over named fields, hexadecimal. Lengths are hashed too, so that no two lists of fields collide."""
     digest = hashlib.sha256()

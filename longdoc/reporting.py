@@ -49,6 +49,9 @@ class Reporter(Protocol):
     def committed(self, ref: DocumentRef, *, num_tokens: int, seconds: float) -> None:
         """A document's rows are in the tables."""
 
+    def overtaken(self, ref: DocumentRef) -> None:
+        """Another run committed the document first; this one's attempt was discarded."""
+
     def quarantined(self, source_uri: str, fault: Fault) -> None:
         """A document was set aside with its reason."""
 
@@ -67,5 +70,7 @@ class Silent:
     def progressed(self, ref: DocumentRef, progress: Progress) -> None: ...  # noqa: D102
 
     def committed(self, ref: DocumentRef, *, num_tokens: int, seconds: float) -> None: ...  # noqa: D102
+
+    def overtaken(self, ref: DocumentRef) -> None: ...  # noqa: D102
 
     def quarantined(self, source_uri: str, fault: Fault) -> None: ...  # noqa: D102

@@ -4,7 +4,6 @@ Owns the order of the steps. Every document ends committed or quarantined; what 
 full disk, Ctrl-C) leaves the rest for the next run, which takes up exactly what is missing.
 """
 
-import contextlib
 from collections.abc import Sequence
 
 from longdoc.cluster.placement import check_fits
@@ -19,8 +18,7 @@ from longdoc.runs.finish import Finisher
 from longdoc.runs.planning import configuration_of, find_documents, plan_run
 from longdoc.runs.reconcile import check_finished
 from longdoc.runs.record import RunSummary, recorded
-from longdoc.runs.setup import announce, ingest_spec, ring_spec
-from longdoc.store.commit import OutputStore
+from longdoc.runs.setup import announce, ingest_spec, opened, ring_spec
 
 
 def run(config: RunConfig, sources: Sequence[Source], reporter: Reporter) -> RunSummary:
@@ -31,7 +29,7 @@ def run(config: RunConfig, sources: Sequence[Source], reporter: Reporter) -> Run
     model = find_model(config.model, report=reporter.note)
     shape = ModelShape.of(model, config.resolved_dtype)
     ingest = ingest_spec(config, model, ring)
-    with contextlib.closing(OutputStore.open(config.output, output_identity(config, model))) as store:
+    with opened(config.output, output_identity(config, model)) as store:
         store.recover()
         plan = plan_run(
             refs,

@@ -3,6 +3,7 @@
 Commands are imported when they are called, so that `longdoc --help` needs neither torch nor Ray.
 """
 
+import contextlib
 import importlib
 import os
 import signal
@@ -15,6 +16,7 @@ from typing import Any
 import click
 
 from longdoc import __version__
+from longdoc.cli.printing import printable_lines
 from longdoc.errors import InfrastructureError, Interrupted, LongdocError
 
 #: Command -> (module, attribute, one line of help). The help stands here so that listing imports nothing.
@@ -67,7 +69,13 @@ def cli() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The entry point: run the command line and exit with the designed code."""
-    sys.exit(call(arguments))
+    code = call(arguments)
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Python would complain once more while it exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(code)
 
 
 def call(arguments: Sequence[str] | None = None) -> int:
@@ -79,24 +87,27 @@ def call(arguments: Sequence[str] | None = None) -> int:
         error.show()
         return 2
     except (KeyboardInterrupt, click.Abort, Interrupted):
-        click.echo("\nInterrupted. What was committed stays; the same command takes up the rest.", err=True)
+        _say("\nInterrupted. What a run had committed stays; the same command takes up the rest.")
         return Interrupted.exit_code
     except LongdocError as error:
-        click.echo(f"Error: {error}", err=True)
+        _say("\n".join([f"Error: {error}", *getattr(error, "__notes__", ())]))
         return error.exit_code
-    except BrokenPipeError:
-        # Whoever read our output left; there is nobody to tell. Python would complain once more while exiting.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except SystemExit:
+        # click's answer to a closed pipe: whoever read our output has seen enough. A run keeps its own exit code.
         return 0
     except MemoryError:
-        click.echo("Error: this process ran out of memory. Use a machine with more of it.", err=True)
+        _say("Error: this process ran out of memory. Use a machine with more of it.")
         return InfrastructureError.exit_code
     except Exception:
-        click.echo(
-            f"{traceback.format_exc()}\nError: this is a fault in longdoc; please report the lines above.", err=True
-        )
+        _say(f"{traceback.format_exc()}\nError: this is a fault in longdoc; please report the lines above.")
         return InfrastructureError.exit_code
     return outcome if isinstance(outcome, int) else 0
+
+
+def _say(message: str) -> None:
+    """A message on standard error, if anybody reads it; names in it cannot drive a terminal."""
+    with contextlib.suppress(BrokenPipeError):
+        print(printable_lines(message), file=sys.stderr, flush=True)  # noqa: T201
 
 
 def _terminate(signum: int, frame: FrameType | None) -> None:

@@ -9,18 +9,14 @@ import click
 
 from longdoc import config as choices
 from longdoc.config import RunConfig, read_job_file
-from longdoc.errors import StartError
 from longdoc.model.positions import EXTENSION_MODES
 from longdoc.records import Selection
+from longdoc.ring.kernels import KERNELS
 from longdoc.ring.layout import LAYOUTS
-from longdoc.store.schemas import OUTPUTS
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(RunConfig)}
-_SOURCE_OPTIONS = frozenset({"kind", "include", "exclude", "revision"})
-#: Every name a job file may use.
-JOB_OPTIONS = frozenset(_DEFAULTS) | _SOURCE_OPTIONS | {"sources"}
 
 
 def source_options(command: Command) -> Command:
@@ -91,11 +87,11 @@ def run_options(command: Command) -> Command:
             metavar="OUT",
             help="Folder to write to; an earlier run's output is continued.  [required]",
         ),
-        _option("kernel", type=click.Choice(choices.KERNELS), help="Attention kernel."),
+        _option("kernel", type=click.Choice(KERNELS), help="Attention kernel."),
         click.option(
             "--outputs",
             type=OutputList(),
-            default=",".join(OUTPUTS),
+            default=",".join(_DEFAULTS["outputs"]),
             show_default=True,
             metavar="LIST",
             help="What to compute, comma-separated.",
@@ -104,7 +100,11 @@ def run_options(command: Command) -> Command:
         click.option(
             "--text/--no-text", default=_DEFAULTS["text"], show_default=True, help="Whether spans carry their text."
         ),
-        click.option("--retry-quarantine", is_flag=True, help="Try documents again that an earlier run set aside."),
+        click.option(
+            "--retry-quarantine/--no-retry-quarantine",
+            default=_DEFAULTS["retry_quarantine"],
+            help="Try documents again that an earlier run set aside.",
+        ),
     )
     return _apply(options, command)
 
@@ -162,10 +162,5 @@ def _apply(options: tuple[Callable[[Any], Any], ...], command: Command) -> Comma
 def _load_job(ctx: click.Context, param: click.Parameter, value: Path | None) -> None:
     if value is None:
         return
-    job = dict(read_job_file(value, known=JOB_OPTIONS))
-    for name in ("sources", "include", "exclude"):
-        if isinstance(job.get(name), str):
-            job[name] = [job[name]]
-        if not all(isinstance(entry, str) for entry in job.get(name, [])):
-            raise StartError(f"--config {value}: {name} must be a list of strings.")
+    job = read_job_file(value)
     ctx.default_map = {**(ctx.default_map or {}), **job}

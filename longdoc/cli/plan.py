@@ -59,13 +59,12 @@ def plan(ctx: click.Context, /, sources: tuple[str, ...], *, as_json: bool, **op
     else:
         _print(forecasts)
         for found in unreadable:
-            click.echo(f"{found.source_uri}: cannot be read: {found.error}")
+            click.echo(printable_lines(f"{found.source_uri}: cannot be read: {found.error}"))
     ctx.exit(3 if problems else 0)
 
 
 def _print(forecasts: "list[DocumentForecast]") -> None:
     from rich.console import Console
-    from rich.markup import escape
     from rich.table import Table
 
     from longdoc.estimate import format_bytes
@@ -77,14 +76,14 @@ def _print(forecasts: "list[DocumentForecast]") -> None:
     for found in forecasts:
         counts = [found.num_tokens, found.num_segments, found.num_spans]
         table.add_row(
-            escape(short_name(found.source_uri)),
+            short_name(found.source_uri),
             f"{found.num_bytes_source:,}",
             *("-" if count is None else f"{count:,}" for count in counts),
             str(found.ring_size),
             "-" if found.bytes_per_rank is None else format_bytes(found.bytes_per_rank),
             "-" if found.smallest_ring is None else str(found.smallest_ring),
         )
-    Console(highlight=False, soft_wrap=True).print(table)
+    Console(highlight=False, soft_wrap=True, markup=False, emoji=False).print(table)
     for found in forecasts:
         if found.problem:
             click.echo(f"{printable(found.source_uri)} would be quarantined: {printable_lines(found.problem)}")

@@ -5,18 +5,19 @@ Progress goes to standard error, so that standard output holds only the summary.
 
 import contextlib
 import json
+import shlex
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 import click
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 from rich.table import Table
 
-from longdoc.cli.printing import plural, printable_lines, short_name
+from longdoc.cli.printing import plural, printable, printable_lines, short_name
 from longdoc.estimate import format_bytes
 from longdoc.records import DocumentRef
 from longdoc.reporting import Fault, Progress, Reporter
@@ -29,12 +30,12 @@ PLAIN_SECONDS = 10.0
 @contextlib.contextmanager
 def make_reporter(console: Console | None = None) -> Iterator[Reporter]:
     """Bars where standard error is a terminal, plain lines where it is not."""
-    console = console or Console(stderr=True, highlight=False)
+    console = console or Console(stderr=True, highlight=False, emoji=False)
     if not console.is_terminal:
         yield PlainReporter()
         return
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         TextColumn("{task.fields[size]}"),
         BarColumn(bar_width=24),
         TextColumn("{task.percentage:>3.0f}%"),
@@ -80,12 +81,18 @@ class PlainReporter:
         """A document is done."""
         self._say(f"{short_name(ref.source_uri)}: committed, {num_tokens:,} tokens in {seconds:.1f} s")
 
+    def overtaken(self, ref: DocumentRef) -> None:
+        """Another run was first."""
+        self._say(f"{short_name(ref.source_uri)}: another run committed it first; this attempt is discarded")
+
     def quarantined(self, source_uri: str, fault: Fault) -> None:
         """A document is set aside."""
         self._say(quarantine_line(source_uri, fault))
 
     def _say(self, line: str) -> None:
-        click.echo(printable_lines(line), err=True)
+        # Nobody reads any more: the run goes on, and its exit code says how it ended.
+        with contextlib.suppress(BrokenPipeError):
+            print(printable_lines(line), file=sys.stderr, flush=True)  # noqa: T201
 
 
 class LiveReporter(PlainReporter):
@@ -114,6 +121,11 @@ class LiveReporter(PlainReporter):
         self._stop()
         super().committed(ref, num_tokens=num_tokens, seconds=seconds)
 
+    def overtaken(self, ref: DocumentRef) -> None:
+        """Replace the bar by a line."""
+        self._stop()
+        super().overtaken(ref)
+
     def quarantined(self, source_uri: str, fault: Fault) -> None:
         """Replace the bar by a line."""
         self._stop()
@@ -121,8 +133,7 @@ class LiveReporter(PlainReporter):
 
     def _start(self, ref: DocumentRef, total: float | None, place: str, size: str) -> None:
         self._stop()
-        name = escape(short_name(ref.source_uri))
-        self._task = self._bars.add_task(name, total=total, place=place, size=size)
+        self._task = self._bars.add_task(short_name(ref.source_uri), total=total, place=place, size=size)
 
     def _stop(self) -> None:
         if self._task is not None:
@@ -130,7 +141,7 @@ class LiveReporter(PlainReporter):
             self._task = None
 
     def _say(self, line: str) -> None:
-        self._bars.console.print(escape(printable_lines(line)), soft_wrap=True, highlight=False)
+        self._bars.console.print(printable_lines(line), soft_wrap=True, highlight=False, markup=False, emoji=False)
 
 
 def plan_line(num_todo: int, num_committed: int, num_quarantined: int) -> str:
@@ -167,11 +178,13 @@ def print_summary(summary: RunSummary, output: str, *, as_json: bool) -> None:
     table.add_row("planned", str(summary.num_planned))
     table.add_row("committed before", str(summary.num_committed_before))
     table.add_row("committed now", str(summary.num_committed))
+    if summary.num_committed_by_others:
+        table.add_row("committed by another run", str(summary.num_committed_by_others))
     table.add_row("quarantined", str(summary.num_quarantined))
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
     console.print(table)
     speed = summary.num_tokens / summary.seconds if summary.seconds else 0.0
     console.print(f"{summary.num_tokens:,} tokens in {summary.seconds:.1f} s, {speed:,.0f} tokens/s, start-up included")
     if summary.peak_rss_bytes:
         console.print(f"peak memory of a rank {format_bytes(max(summary.peak_rss_bytes))}")
-    console.print(f"tables in {escape(output)}; check them with: longdoc verify {escape(output)}")
+    console.print(printable(f"tables in {output}; check them with: longdoc verify {shlex.quote(output)}"))

@@ -1,5 +1,7 @@
 """`longdoc run`: the batch job."""
 
+import contextlib
+
 import click
 
 from longdoc.cli.options import config_option, model_options, run_options, selection_of, source_options
@@ -42,5 +44,6 @@ def run(ctx: click.Context, /, sources: tuple[str, ...], *, as_json: bool, **opt
         for path, reason in (entry for source in opened for entry in skipped_files(source)):
             reporter.note(f"skipped {path}: {reason}")
         summary = run_sources(config, opened, reporter)
-    print_summary(summary, config.output, as_json=as_json)
+    with contextlib.suppress(BrokenPipeError):
+        print_summary(summary, config.output, as_json=as_json)
     ctx.exit(summary.exit_code)

@@ -4,6 +4,7 @@ Owns the order of the steps and what is checked between them. Every step that ta
 all of them, so a fault of the document is agreed on before anybody acts on it. Shapes: n local tokens, C hidden.
 """
 
+import contextlib
 import resource
 import sys
 from collections.abc import Callable
@@ -45,24 +46,33 @@ class Engine:
 
 
 def compute_document(
-    engine: Engine, exchange: Exchange, job: ComputeJob, work: RankWork, report: Report
+    engine: Engine,
+    exchange: Exchange,
+    job: ComputeJob,
+    work: RankWork,
+    *,
+    report: Report,
+    beat: Callable[[], None] = lambda: None,
 ) -> Receipt | Fault:
     """Run one document on this rank and write its parts to staging.
 
+    `report(layer, hop, num_hops)` is called after each piece of attention, `beat()` after each other piece of work.
     Returns the receipt, or on every rank alike the fault of the document (a state that is not finite).
     Raises `InfrastructureError` where another rank or the disk fails.
     """
+    reset_peak_memory()
     hidden_nC = forward(engine, exchange, job, work, report)
     if fault := _agree_on_finite(hidden_nC, exchange, job, work):
         return fault
     scored_rows = np.flatnonzero(work.rows.predictor >= 0).astype(np.int64)
     wants_scores = "logprobs" in job.output.outputs
-    scores = _score(engine, hidden_nC, work, scored_rows if wants_scores else scored_rows[:0])
+    scores = _score(engine, hidden_nC, work, scored_rows if wants_scores else scored_rows[:0], beat)
     pooled = [
         _pool(pieces, hidden_nC, work, scores, scored_rows if wants_scores else scored_rows[:0], exchange, job)
         for pieces in (work.span_pieces, work.segment_pieces, work.document_pieces)
     ]
     parts = _write_parts(job, work, scores if wants_scores else None, scored_rows, pooled)
+    beat()
     return Receipt(rank=work.shard.rank, parts=tuple(parts), facts=_facts(work, pooled[2], engine))
 
 
@@ -88,15 +98,18 @@ def _agree_on_finite(hidden_nC: Tensor, exchange: Exchange, job: ComputeJob, wor
     return Fault(
         stage="forward",
         reason="not_finite",
-        error=f"{job.display_name}: the model's final state is NaN or infinite from token {-int(worst[0])} on.",
+        error=f"{job.display_name}: the model's final state is NaN or infinite from token "
+        f"{max(0, -int(worst[0]) - work.num_prefix)} on.",
     )
 
 
-def _score(engine: Engine, hidden_nC: Tensor, work: RankWork, rows: Int64s) -> Scores:
+def _score(engine: Engine, hidden_nC: Tensor, work: RankWork, rows: Int64s, beat: Callable[[], None]) -> Scores:
     places = torch.from_numpy(work.rows.predictor[rows])
     labels = torch.from_numpy(work.rows.token_id[rows].astype(np.int64))
     with torch.inference_mode():
-        return score_places(hidden_nC, places, labels, engine.model.logits, vocab_size=engine.model.vocab_size)
+        return score_places(
+            hidden_nC, places, labels, engine.model.logits, vocab_size=engine.model.vocab_size, beat=beat
+        )
 
 
 def _pool(
@@ -156,7 +169,7 @@ def _facts(work: RankWork, document: PooledPieces, engine: Engine) -> dict[str, 
         "num_spans": len(work.spans),
         "num_segments": len(work.segments),
         "positions": position_ranges(work.rows.position),
-        "peak_rss_bytes": peak_rss_bytes(),
+        "peak_rss_bytes": peak_memory_bytes(),
     }
     if len(work.document_pieces.owned):
         owned = work.document_pieces.owned
@@ -174,7 +187,20 @@ def position_ranges(positions: Int64s) -> list[tuple[int, int]]:
     return [(int(run[0]), int(run[-1]) + 1) for run in np.split(positions, breaks)]
 
 
-def peak_rss_bytes() -> int:
-    """The largest resident set of this process so far, in bytes. Linux counts in KiB, macOS in bytes."""
+def reset_peak_memory() -> None:
+    """Let the peak start anew, so that it is this document's. Linux only (proc(5), clear_refs); elsewhere it stays."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def peak_memory_bytes() -> int:
+    """The largest resident set of this process since the last reset, in bytes.
+
+    Linux tells it as VmHWM; elsewhere it is the largest ever, which getrusage counts in bytes on macOS.
+    """
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024

@@ -1,7 +1,7 @@
 """A formed ring: N actors that met, hold the model, and compute one document at a time.
 
-Owns their lives: started together, killed together. A rank that dies, or a document whose ranks disagree, ends the
-ring; whoever asked learns which rank and why.
+Owns their lives: started together, watched together, killed together. A rank that dies or stands still ends the ring;
+whoever asked learns which rank and why. Nothing is repaired here.
 """
 
 import contextlib
@@ -10,19 +10,23 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from longdoc.cluster.calls import gather, result
 from longdoc.cluster.coordinator import start_coordinator
 from longdoc.cluster.messages import ComputeJob
 from longdoc.cluster.placement import RingSpec
 from longdoc.cluster.worker import worker_class
-from longdoc.errors import InfrastructureError, LongdocError
+from longdoc.errors import RingError
+from longdoc.estimate import ModelShape
 from longdoc.model.sources import LocalModel
 from longdoc.records import Receipt
 from longdoc.reporting import Fault
 
-#: How long the ranks may take to start, load and meet.
+#: How long the ranks may take to start, and to meet; loading gets more by the size of the weights.
 FORM_SECONDS = 300.0
-_POLL_SECONDS = 0.5
-_STATUS_SECONDS = 2.0
+#: Weights are read at least this fast, in bytes a second, by all ranks together.
+_SLOW_DISK = 50e6
+#: A rank that computes answers from another thread; one that does not for this long is stopped or swapped out.
+_SILENT_SECONDS = 60.0
 
 Status = dict[str, Any]
 
@@ -42,89 +46,112 @@ class RingGroup:
     def compute(self, job: ComputeJob, works: list[Any], on_status: Callable[[Status], None]) -> list[Receipt] | Fault:
         """Run one document. `works` are references to each rank's work; `on_status` is called about twice a second.
 
-        Raises `InfrastructureError` naming the rank where one fails.
+        Raises `RingError` naming the rank where one fails or stands still.
         """
+        watch = _Watch(self._workers, stall_seconds=job.stall_seconds)
         pending = {
             worker.compute.remote(job, work): rank for rank, (worker, work) in enumerate(zip(self._workers, works))
         }
-        results = _gather(pending, f"computing {job.display_name}", tick=lambda: self._poll(on_status))
-        faults = [result for result in results if isinstance(result, Fault)]
-        if faults:
-            if len(faults) != len(results):
-                raise InfrastructureError(f"{job.display_name}: {len(faults)} of {len(results)} ranks report a fault.")
-            return faults[0]
-        return results
+        results = gather(pending, f"computing {job.display_name}", seconds=None, tick=lambda: watch.look(on_status))
+        faults = [outcome for outcome in results if isinstance(outcome, Fault)]
+        if faults and len(faults) != len(results):
+            raise RingError(f"{job.display_name}: only {len(faults)} of {len(results)} ranks report a fault.")
+        return faults[0] if faults else results
 
-    def _poll(self, on_status: Callable[[Status], None]) -> None:
+
+class _Watch:
+    """Asks every rank how far it is, one question at a time, and raises when one is silent or all stand still."""
+
+    def __init__(self, workers: list[Any], *, stall_seconds: float) -> None:
+        self._workers, self._stall_seconds = workers, stall_seconds
+        now = time.monotonic()
+        self._asked: dict[int, Any] = {}
+        self._answered = dict.fromkeys(range(len(workers)), now)
+        self._statuses: dict[int, Status] = {}
+        self._beats: tuple[int, ...] = ()
+        self._moved = now
+
+    def look(self, on_status: Callable[[Status], None]) -> None:
+        """Take the answers that came, ask again, report the rank that is least far."""
         import ray
 
-        references = [worker.status.remote() for worker in self._workers]
-        ready, _ = ray.wait(references, num_returns=len(references), timeout=_STATUS_SECONDS)
-        with contextlib.suppress(ray.exceptions.RayError):
-            statuses = [ray.get(reference) for reference in ready]
-            if statuses:
-                on_status(min(statuses, key=lambda status: (status["layer"], status["hop"])))
+        for rank, worker in enumerate(self._workers):
+            self._asked.setdefault(rank, worker.status.remote())
+        ready, _ = ray.wait(list(self._asked.values()), num_returns=len(self._asked), timeout=0)
+        for rank in [rank for rank, reference in self._asked.items() if reference in ready]:
+            # A rank that died fails its compute call too, and that is where it is told.
+            with contextlib.suppress(RingError):
+                self._statuses[rank] = result(self._asked.pop(rank), f"rank {rank}, answering")
+                self._answered[rank] = time.monotonic()
+        if self._statuses:
+            on_status(min(self._statuses.values(), key=lambda status: (status["layer"], status["hop"])))
+        self._check()
+
+    def _check(self) -> None:
+        now = time.monotonic()
+        beats = tuple(status["beats"] for status in self._statuses.values())
+        if beats != self._beats:
+            self._beats, self._moved = beats, now
+        for rank, answered in self._answered.items():
+            if now - answered > _SILENT_SECONDS:
+                raise RingError(f"rank {rank} has not answered for {_SILENT_SECONDS:.0f} s{self._place(rank)}.")
+        if now - self._moved > self._stall_seconds:
+            places = "".join(self._place(rank) for rank in sorted(self._statuses))
+            raise RingError(f"no rank has moved for {self._stall_seconds:.0f} s{places}.")
+
+    def _place(self, rank: int) -> str:
+        status = self._statuses.get(rank)
+        return f", rank {rank} at layer {status['layer']}, hop {status['hop']}" if status else ""
 
 
 @contextlib.contextmanager
 def formed_ring(placement: Any, spec: RingSpec, model: LocalModel, *, dtype: str, kernel: str) -> Iterator[RingGroup]:
     """Start the ranks in a placement group, load the model, let them meet; kill them when the block ends."""
-    import ray
-    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
-
     coordinator = start_coordinator("127.0.0.1", FORM_SECONDS)
     workers: list[Any] = []
+    try:
+        workers.extend(_started(placement, spec))
+        errors = gather(
+            {w.load.remote(model, dtype, kernel, check=rank == 0): rank for rank, w in enumerate(workers)},
+            f"loading {model.name}",
+            seconds=FORM_SECONDS + spec.num_ranks * _weight_bytes(model, dtype) / _SLOW_DISK,
+        )
+        address = result(coordinator.address.remote(), "the ring's meeting point", timeout=FORM_SECONDS)
+        epoch = secrets.randbelow(1 << 31)
+        gather(
+            {w.form.remote(address, epoch, rank, spec.num_ranks, FORM_SECONDS): rank for rank, w in enumerate(workers)},
+            "forming the ring",
+            seconds=FORM_SECONDS,
+        )
+        yield RingGroup(workers, model_check_error=errors[0])
+    finally:
+        _kill([*workers, coordinator])
+
+
+def _started(placement: Any, spec: RingSpec) -> list[Any]:
+    """The ranks' actors, in ring order. Bundles come in no order of machines: neighbours should share one."""
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+    actors = []
     try:
         for bundle in range(spec.num_ranks):
             strategy = PlacementGroupSchedulingStrategy(placement, placement_group_bundle_index=bundle)
             options = worker_class().options(num_cpus=spec.cpus_per_rank, scheduling_strategy=strategy)
-            workers.append(options.remote(spec.threads_per_rank))
-        # Bundles come in no particular order of machines: neighbours on the ring should share one.
-        places = _gather({w.place.remote(): rank for rank, w in enumerate(workers)}, "starting")
-        workers = [worker for _, _, worker in sorted(zip(places, range(len(workers)), workers))]
-        errors = _gather(
-            {w.load.remote(model, dtype, kernel, check=rank == 0): rank for rank, w in enumerate(workers)},
-            "loading the model",
-        )
-        address, epoch = ray.get(coordinator.address.remote(), timeout=FORM_SECONDS), secrets.randbelow(1 << 31)
-        _gather(
-            {w.form.remote(address, epoch, rank, spec.num_ranks, FORM_SECONDS): rank for rank, w in enumerate(workers)},
-            "forming the ring",
-        )
-        yield RingGroup(workers, model_check_error=errors[0])
-    finally:
-        for actor in (*workers, coordinator):
+            actors.append(options.remote(spec.threads_per_rank))
+        places = gather({a.place.remote(): rank for rank, a in enumerate(actors)}, "starting", seconds=FORM_SECONDS)
+    except BaseException:
+        _kill(actors)
+        raise
+    return [actor for _, _, actor in sorted(zip(places, range(len(actors)), actors))]
+
+
+def _kill(actors: list[Any]) -> None:
+    import ray
+
+    for actor in actors:
+        with contextlib.suppress(ray.exceptions.RayError):
             ray.kill(actor, no_restart=True)
 
 
-def _gather(pending: dict[Any, int], doing: str, tick: Callable[[], None] | None = None) -> list[Any]:
-    """The results in rank order. The first failure ends the wait; without a `tick` there is a deadline."""
-    import ray
-
-    results: dict[int, Any] = {}
-    waiting, deadline = dict(pending), time.monotonic() + FORM_SECONDS
-    while waiting:
-        ready, _ = ray.wait(list(waiting), num_returns=len(waiting), timeout=_POLL_SECONDS)
-        for reference in ready:
-            rank = waiting.pop(reference)
-            results[rank] = _result(reference, rank, doing)
-        if waiting and tick is not None:
-            tick()
-        elif waiting and time.monotonic() > deadline:
-            late = ", ".join(map(str, sorted(waiting.values())))
-            raise InfrastructureError(f"rank {late} did not finish {doing} within {FORM_SECONDS:.0f} s.")
-    return [results[rank] for rank in range(len(pending))]
-
-
-def _result(reference: Any, rank: int, doing: str) -> Any:
-    import ray
-
-    try:
-        return ray.get(reference)
-    except ray.exceptions.RayTaskError as error:
-        if isinstance(error.cause, LongdocError):
-            raise error.cause from None
-        raise InfrastructureError(f"rank {rank} failed while {doing}: {error.cause!r}.") from error
-    except ray.exceptions.RayError as error:
-        first = str(error).strip().splitlines()[0]
-        raise InfrastructureError(f"rank {rank} was lost while {doing}: {first}") from None
+def _weight_bytes(model: LocalModel, dtype: str) -> int:
+    return model.num_parameters * ModelShape.of(model, dtype).value_bytes

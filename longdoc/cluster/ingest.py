@@ -1,15 +1,18 @@
 """Reading and encoding beside the rings, as Ray tasks: a document goes in by name, each rank's work comes out.
 
-The driver holds references only. Long texts are encoded in pieces by further tasks, since threads stall here.
+The driver holds references only. Long texts are encoded in pieces by further tasks, a few at a time, since threads
+stall here. Nothing that these tasks import needs torch.
 """
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from longdoc.cluster.calls import result
 from longdoc.cluster.messages import DocumentSummary, IngestSpec
 from longdoc.cluster.placement import INGEST_CPUS
-from longdoc.errors import DocumentError
+from longdoc.errors import DocumentError, LongdocError
 from longdoc.estimate import ModelShape, check_capacity
 from longdoc.files import cache_folder
 from longdoc.model.positions import choose_extension
@@ -24,6 +27,8 @@ from longdoc.tokenization.vocabulary import Vocabulary
 
 #: Characters of a text from which on further tasks help with the encoding.
 PARALLEL_CHARS = 8_000_000
+#: Batches that are encoded at the same time, at most.
+PARALLEL_TASKS = 4
 
 EncodePieces = Callable[[Sequence[str]], Sequence[Int32s]]
 
@@ -60,21 +65,35 @@ def prepare(
 
 
 def ingest(ref: DocumentRef, spec: IngestSpec, shape: ModelShape) -> tuple[DocumentSummary | Fault, *tuple[Any, ...]]:
-    """`prepare` as the body of a task with 1 + num_ranks results; a fault of the document is a result too."""
+    """`prepare` as the body of a task with 1 + num_ranks results; a fault of the document is a result too.
+
+    So is an error that nobody foresaw: one document that trips over it must not stop all the others, on every run.
+    """
     try:
         summary, works = prepare(ref, spec, shape, encode_pieces=_encode_in_tasks(spec.model_folder))
     except DocumentError as error:
         fault = Fault(stage=error.stage, reason=error.reason, error=str(error), needs=error.needs)
-        return (fault, *([None] * spec.num_ranks))
-    return (summary, *works)
+    except (LongdocError, MemoryError, OSError):
+        raise
+    except Exception as error:
+        fault = unforeseen("read", error)
+    else:
+        return (summary, *works)
+    return (fault, *([None] * spec.num_ranks))
+
+
+def unforeseen(stage: str, error: Exception) -> Fault:
+    """The fault of a document that trips over a mistake in longdoc."""
+    return Fault(
+        stage=stage,
+        reason="internal_error",
+        error=f"{type(error).__name__}: {error}. This is a fault in longdoc; please report it with this document.",
+    )
 
 
 def start_ingest(ref: DocumentRef, spec: IngestSpec, shape: ModelShape) -> list[Any]:
     """Start the task; returns 1 + num_ranks references: the summary, and each rank's work."""
-    import ray
-
-    task = ray.remote(num_cpus=INGEST_CPUS, max_retries=0)(ingest)
-    references: list[Any] = task.options(num_returns=1 + spec.num_ranks).remote(ref, spec, shape)
+    references: list[Any] = _task(ingest).options(num_returns=1 + spec.num_ranks).remote(ref, spec, shape)
     return references
 
 
@@ -84,15 +103,28 @@ def encode_texts(model_folder: str, texts: Sequence[str]) -> list[Int32s]:
     return [vocabulary.encode(text) for text in texts]
 
 
-def _encode_in_tasks(model_folder: str) -> EncodePieces:
+@functools.cache
+def _task(function: Callable[..., Any]) -> Any:
     import ray
 
-    task = ray.remote(num_cpus=INGEST_CPUS, max_retries=0)(encode_texts)
+    return ray.remote(num_cpus=INGEST_CPUS, max_retries=0)(function)
 
+
+def _encode_in_tasks(model_folder: str) -> EncodePieces:
     def encode_pieces(texts: Sequence[str]) -> list[Int32s]:
         if sum(map(len, texts)) < PARALLEL_CHARS:
             return encode_texts(model_folder, texts)
-        batches = ray.get([task.remote(model_folder, batch) for batch in batch_texts(texts)])
-        return [ids for batch in batches for ids in batch]
+        return list(_in_window(_task(encode_texts), model_folder, batch_texts(texts)))
 
     return encode_pieces
+
+
+def _in_window(task: Any, model_folder: str, batches: Iterator[list[str]]) -> Iterator[Int32s]:
+    """The batches' results in order, with at most PARALLEL_TASKS under way."""
+    under_way: list[Any] = []
+    for batch in batches:
+        if len(under_way) == PARALLEL_TASKS:
+            yield from result(under_way.pop(0), "encoding a piece of text")
+        under_way.append(task.remote(model_folder, batch))
+    for reference in under_way:
+        yield from result(reference, "encoding a piece of text")

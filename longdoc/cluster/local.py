@@ -1,7 +1,8 @@
-"""An embedded Ray instance for one run: on loopback, of a size that is stated, gone when the run ends.
+"""An embedded Ray instance for one run: of a size that is stated, for this machine only, gone when the run ends.
 
-Never attaches to a cluster that happens to be named by RAY_ADDRESS, sends no usage statistics, and removes its session
-folder, except after a failure, when its logs are worth keeping.
+Never attaches to a cluster that happens to be named by RAY_ADDRESS, sends no usage statistics, keeps Ray's own prints
+off standard output, and removes its session folder, except after a failure of Ray or a rank, when the logs are worth
+keeping. Ray's services accept calls with this user's token only (Ray's token authentication, on by default).
 """
 
 import contextlib
@@ -9,47 +10,64 @@ import logging
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import threading
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 
-from longdoc.errors import InfrastructureError
+import psutil
 
-_QUIET = {
+from longdoc.errors import RingError, StartError
+
+#: Exact values for the time of a run, whatever the user's environment says: each is promised above or needed.
+_ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "GLOO_SOCKET_IFNAME": "lo",
+    # The ring's meeting point is on loopback, so its connections must be.
+    "GLOO_SOCKET_IFNAME": "lo0" if sys.platform == "darwin" else "lo",
 }
+_FOLDER_PREFIX = "longdoc-"
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextlib.contextmanager
 def local_ray(*, num_cpus: int) -> Iterator[None]:
-    """Start Ray on this machine with `num_cpus` cores, and stop it however the block ends."""
-    folder = Path(tempfile.mkdtemp(prefix="longdoc-", dir=_short_temporary_folder()))
+    """Start Ray on this machine with `num_cpus` cores, and stop it however the block ends.
+
+    Raises `StartError` where this process is connected to a Ray already, `RingError` where Ray does not start.
+    """
+    import ray
+
+    if ray.is_initialized():
+        raise StartError("this process is connected to a Ray cluster already; disconnect with ray.shutdown() first.")
+    _sweep()
+    folder = Path(tempfile.mkdtemp(prefix=f"{_FOLDER_PREFIX}{os.getpid()}-", dir=_temporary_folder()))
     keep = False
-    with _environment(_QUIET):
+    with _environment(_ENVIRONMENT), contextlib.redirect_stdout(sys.stderr):
         try:
             _start(folder, num_cpus)
             yield
-        except InfrastructureError as error:
+        except RingError as error:
             keep = True
-            raise InfrastructureError(f"{error} Ray's logs are kept in {folder}.") from error.__cause__
+            (folder / "kept").touch()
+            error.add_note(f"Ray's logs are kept in {folder}.")
+            raise
         finally:
-            with _interrupts_ignored():
+            with _signals_ignored():
                 _stop()
                 if not keep:
                     shutil.rmtree(folder, ignore_errors=True)
 
 
 def _start(folder: Path, num_cpus: int) -> None:
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    logging.getLogger("ray").setLevel(logging.ERROR)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import ray
+    import ray
 
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    with _signals_held(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         try:
             ray.init(
                 address="local",
@@ -62,12 +80,7 @@ def _start(folder: Path, num_cpus: int) -> None:
                 _node_ip_address="127.0.0.1",
             )
         except Exception as error:
-            raise InfrastructureError(f"Ray does not start on this machine: {error}.") from error
-        finally:
-            # Ray takes SIGTERM for itself, and its handler dumps a stack and aborts instead of cleaning up.
-            if threading.current_thread() is threading.main_thread():
-                for number, handler in before.items():
-                    signal.signal(number, handler)
+            raise RingError(f"Ray does not start on this machine: {error}.") from error
 
 
 def _stop() -> None:
@@ -78,31 +91,66 @@ def _stop() -> None:
         ray.shutdown()
 
 
-def _short_temporary_folder() -> str | None:
+def _temporary_folder() -> str | None:
     # Ray puts Unix sockets below it, whose paths must stay under about 100 characters.
     return "/tmp" if os.name == "posix" and os.access("/tmp", os.W_OK) else None  # noqa: S108
+
+
+def _sweep() -> None:
+    """Remove what runs left behind that were killed: folders whose process is gone."""
+    for folder in Path(_temporary_folder() or tempfile.gettempdir()).glob(f"{_FOLDER_PREFIX}*-*"):
+        pid = folder.name.removeprefix(_FOLDER_PREFIX).partition("-")[0]
+        if pid.isdigit() and not psutil.pid_exists(int(pid)) and not (folder / "kept").exists():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager
 def _environment(values: dict[str, str]) -> Iterator[None]:
     before = {name: os.environ.get(name) for name in values}
-    os.environ.update({name: value for name, value in values.items() if before[name] is None})
+    os.environ.update(values)
     try:
         yield
     finally:
         for name, value in before.items():
             if value is None:
                 os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 @contextlib.contextmanager
-def _interrupts_ignored() -> Iterator[None]:
+def _signals_held() -> Iterator[None]:
+    """Signals that arrive inside take effect at the end: a Ray that is half started cannot be stopped.
+
+    Ray also takes SIGTERM for itself, and its handler dumps a stack and aborts; the handlers of before come back here.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    arrived: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        arrived.append(number)
+
+    before = {number: signal.signal(number, note) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if arrived:
+        raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def _signals_ignored() -> Iterator[None]:
     """A second Ctrl-C must not stop the stopping."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in _SIGNALS}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from longdoc.model.positions import ContextExtension, ExtensionMode
-from longdoc.outputs.rows import RowIdentity
-from longdoc.records import Document, TokenSequence
+from longdoc.records import Document, RowIdentity, TokenSequence
 from longdoc.ring.layout import LayoutKind
 from longdoc.store.schemas import OutputIdentity
 
@@ -84,3 +83,4 @@ class ComputeJob:
     metadata: dict[str, str]
     pooling: str
     timeout_seconds: float
+    stall_seconds: float

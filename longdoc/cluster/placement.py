@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from longdoc.errors import CapacityError, InfrastructureError
+from longdoc.errors import CapacityError, RingError
 
 #: More ranks than this on one core only wait for each other.
 MAX_RANKS_PER_CORE = 4
@@ -65,7 +65,7 @@ def reserved(spec: RingSpec) -> Iterator[Any]:
     try:
         ready, _ = ray.wait([group.ready()], timeout=_READY_SECONDS)
         if not ready:
-            raise InfrastructureError(
+            raise RingError(
                 f"No room for a ring of {spec.num_ranks} within {_READY_SECONDS:.0f} s: it needs {spec.num_ranks} × "
                 f"{spec.cpus_per_rank} CPU on one node, Ray has {ray.available_resources().get('CPU', 0.0):.1f} free."
             )

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from longdoc.cluster.calls import result
 from longdoc.cluster.group import RingGroup, formed_ring
 from longdoc.cluster.ingest import start_ingest
 from longdoc.cluster.local import local_ray
 from longdoc.cluster.messages import DocumentSummary, IngestSpec
 from longdoc.cluster.placement import RingSpec, reserved
-from longdoc.errors import InfrastructureError, LongdocError
 from longdoc.estimate import ModelShape
 from longdoc.model.sources import LocalModel
 from longdoc.reporting import Fault, Reporter
@@ -49,7 +49,12 @@ class DocumentStream:
             planned, references = self._started.popleft()
             self._read_ahead()
             reporter.reading(planned.ref)
-            yield IngestedDocument(planned=planned, outcome=_outcome(references[0], planned), works=references[1:])
+            outcome: DocumentSummary | Fault = result(references[0], f"reading {planned.ref.source_uri}")
+            document = IngestedDocument(planned=planned, outcome=outcome, works=references[1:])
+            del references
+            yield document
+            # Its work leaves the object store now, not when the next document was read.
+            document.works.clear()
 
     def _read_ahead(self) -> None:
         while self._waiting and len(self._started) < PREFETCH:
@@ -72,18 +77,3 @@ def open_stream(
         stream = DocumentStream(documents, ingest, ModelShape.of(model, dtype))
         with formed_ring(placement, ring, model, dtype=dtype, kernel=kernel) as group:
             yield stream, group
-
-
-def _outcome(reference: Any, planned: PlannedDocument) -> DocumentSummary | Fault:
-    import ray
-
-    try:
-        outcome: DocumentSummary | Fault = ray.get(reference)
-    except ray.exceptions.RayTaskError as error:
-        if isinstance(error.cause, LongdocError):
-            raise error.cause from None
-        raise InfrastructureError(f"reading {planned.ref.source_uri} failed: {error.cause!r}.") from error
-    except ray.exceptions.RayError as error:
-        first = str(error).strip().splitlines()[0]
-        raise InfrastructureError(f"reading {planned.ref.source_uri} was lost: {first}") from None
-    return outcome

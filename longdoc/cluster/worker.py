@@ -4,8 +4,8 @@ Owns the rank's process: its threads, its process group, its copy of the model. 
 own while it computes. Repairs nothing: a ring that lost a rank is given up as a whole.
 """
 
+import functools
 import gc
-import time
 from datetime import timedelta
 from typing import Any
 
@@ -29,7 +29,7 @@ class RingWorker:
         self._engine: Any = None
         self._mesh: Any = None
         self._exchange: Any = None
-        self._status: dict[str, Any] = {"epoch": 0, "document": None, "layer": 0, "hop": 0, "num_hops": 0, "at": 0.0}
+        self._status: dict[str, Any] = {"layer": 0, "hop": 0, "num_hops": 0, "beats": 0}
 
     def place(self) -> str:
         """The node this rank runs on; ranks are ordered by it."""
@@ -49,7 +49,7 @@ class RingWorker:
         kernel_name, chosen = choose_kernel(kernel, "cpu")
         loaded = load_model(model, dtype=getattr(torch, dtype), device="cpu")
         self._engine = Engine(model=loaded, kernel=chosen, kernel_name=kernel_name)
-        return check_shardable(loaded) if check else None
+        return check_shardable(loaded, chosen) if check else None
 
     def form(self, address: tuple[str, int], epoch: int, rank: int, num_ranks: int, timeout_seconds: float) -> None:
         """Meet the other ranks of this epoch and exchange one number with all of them."""
@@ -76,33 +76,36 @@ class RingWorker:
         total = torch.ones(1)
         self._exchange.all_reduce(total)
         assert int(total) == num_ranks, f"{int(total)} of {num_ranks} ranks answered"
-        self._status["epoch"] = epoch
 
     def compute(self, job: ComputeJob, work: RankWork) -> Receipt | Fault:
         """Run one document; see `compute_document`. After an exception this rank leaves the ring."""
         from longdoc.cluster.compute import compute_document
 
         self._exchange.set_timeout(job.timeout_seconds)
-        self._status |= {"document": job.unit, "layer": 0, "hop": 0, "num_hops": 0, "at": time.monotonic()}
+        self._status |= {"layer": 0, "hop": 0, "num_hops": 0}
 
         def report(layer: int, hop: int, num_hops: int) -> None:
-            self._status |= {"layer": layer, "hop": hop, "num_hops": num_hops, "at": time.monotonic()}
+            beats = self._status["beats"] + 1
+            self._status = {"layer": layer, "hop": hop, "num_hops": num_hops, "beats": beats}
+
+        def beat() -> None:
+            self._status["beats"] += 1
 
         try:
-            return compute_document(self._engine, self._exchange, job, work, report)
+            return compute_document(self._engine, self._exchange, job, work, report=report, beat=beat)
         except BaseException:
             # The neighbours wait for this rank: without a group they fail at once, not at their time-out.
             self._exchange.close()
             raise
         finally:
-            self._status["document"] = None
             gc.collect()
 
     def status(self) -> dict[str, Any]:
-        """Where this rank is: epoch, document, layer, hop, num_hops, and the clock of its last progress."""
+        """Where this rank is: layer, hop, num_hops; `beats` grows with every piece of work."""
         return dict(self._status)
 
 
+@functools.cache
 def worker_class() -> Any:
     """The actor class: never restarted by Ray, because a rank is only of use in a ring that was formed with it."""
     import ray

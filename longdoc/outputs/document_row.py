@@ -2,6 +2,7 @@
 
 import datetime as dt
 import math
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,8 @@ from longdoc.model.sources import LocalModel
 from longdoc.records import DocumentRef, Receipt
 from longdoc.store.schemas import OutputIdentity
 from longdoc.tokenization.vocabulary import Vocabulary
+
+_LARGEST_EXPONENT = math.log(sys.float_info.max)
 
 
 def output_identity(config: RunConfig, model: LocalModel) -> OutputIdentity:
@@ -28,9 +31,11 @@ def document_scores(receipts: Sequence[Receipt]) -> dict[str, Any]:
     (facts,) = [receipt.facts for receipt in receipts if "mean_logprob" in receipt.facts]
     mean = facts["mean_logprob"]
     scored = math.isfinite(mean)
+    # Beyond e^709 a double overflows; such a model predicts nothing, and infinity says so.
+    perplexity = math.exp(-mean) if scored and -mean < _LARGEST_EXPONENT else math.inf
     return {
         "mean_logprob": mean if scored else None,
-        "perplexity": math.exp(-mean) if scored else None,
+        "perplexity": perplexity if scored else None,
         "embedding": facts["embedding"],
     }
 

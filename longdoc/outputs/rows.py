@@ -5,7 +5,6 @@ time, so that a rank never holds its part of the document twice.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,21 +15,12 @@ import torch
 from longdoc.outputs.embeddings import PooledPieces
 from longdoc.outputs.scores import Scores
 from longdoc.outputs.work import RankWork
-from longdoc.records import Int64s
+from longdoc.records import Int64s, RowIdentity
 
 #: Rows of one slice: the store's bound on a row group.
 SLICE_ROWS = 262_144
 #: Embeddings of one slice fill at most this many bytes.
 SLICE_BYTES = 64 << 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowIdentity:
-    """What every row of every table carries."""
-
-    doc_id: str
-    doc_key: str
-    attempt_id: str
 
 
 def token_slices(

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-#: A tile's logits in float32 fill at most this many bytes.
-TILE_BYTES = 32 << 20
+from longdoc.estimate import LOGITS_TILE_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,12 +29,13 @@ def score_places(
     logits_of: Callable[[Tensor], Tensor],
     *,
     vocab_size: int,
-    tile_bytes: int = TILE_BYTES,
+    tile_bytes: int = LOGITS_TILE_BYTES,
+    beat: Callable[[], None] = lambda: None,
 ) -> Scores:
     """Score the label that follows each of `places`.
 
     places: int64 [S] indices into hidden_NC; labels: int64 [S]. logits_of maps [T, C] to [T, V].
-    Computed in float32, or float64 for float64 logits.
+    Computed in float32, or float64 for float64 logits. `beat` is called after each tile.
     """
     tile = max(1, tile_bytes // (4 * vocab_size))
     wide = torch.float64 if hidden_NC.dtype == torch.float64 else torch.float32
@@ -46,6 +46,7 @@ def score_places(
         stop = min(start + tile, len(places))
         logits_TV = logits_of(hidden_NC[places[start:stop]]).to(wide)
         logprob[start:stop], entropy[start:stop], rank[start:stop] = score_tile(logits_TV, labels[start:stop])
+        beat()
     return Scores(logprob=logprob, entropy=entropy, rank=rank)
 
 
@@ -54,11 +55,12 @@ def score_tile(logits_TV: Tensor, labels_T: Tensor) -> tuple[Tensor, Tensor, Ten
 
     log p = z_label − log Σ exp z;  H = −Σ p log p;  rank = 1 + the number of strictly larger logits.
     """
-    label_logit_T1 = logits_TV.gather(1, labels_T[:, None])
-    rank_T = 1 + (logits_TV > label_logit_T1).sum(dim=1)
+    label_T1 = labels_T[:, None]
+    rank_T = 1 + (logits_TV > logits_TV.gather(1, label_T1)).sum(dim=1)
     logprobs_TV = torch.log_softmax(logits_TV, dim=1)
-    logprob_T = logprobs_TV.gather(1, labels_T[:, None])[:, 0]
+    logprob_T = logprobs_TV.gather(1, label_T1)[:, 0]
+    # 0 · log 0 is 0: a probability that underflows contributes nothing, even where its log is -inf.
     probs_TV = logprobs_TV.exp()
-    # 0 · log 0 is 0: a probability that underflows contributes nothing.
-    entropy_T = -torch.where(probs_TV > 0, probs_TV * logprobs_TV, torch.zeros((), dtype=probs_TV.dtype)).sum(dim=1)
+    logprobs_TV.masked_fill_(probs_TV == 0, 0.0)
+    entropy_T = -probs_TV.mul_(logprobs_TV).sum(dim=1)
     return logprob_T, entropy_T, rank_T

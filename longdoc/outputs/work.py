@@ -61,6 +61,7 @@ class SegmentFacts:
 class RankWork:
     """Everything one rank gets of one document. `spans`, `span_texts` and `segments` are those it writes."""
 
+    num_prefix: int
     shard: Shard
     rows: TokenRows
     span_pieces: RankPieces
@@ -94,6 +95,7 @@ def build_work(
         mine = [spans[index] for index in np.flatnonzero(span_owner == rank)]
         works.append(
             RankWork(
+                num_prefix=num_prefix,
                 shard=shard,
                 rows=rows,
                 span_pieces=pieces[0],

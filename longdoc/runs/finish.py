@@ -7,24 +7,21 @@ import time
 from dataclasses import dataclass
 
 from longdoc.cluster.group import RingGroup, Status
+from longdoc.cluster.ingest import unforeseen
 from longdoc.cluster.messages import ComputeJob, DocumentSummary
 from longdoc.cluster.stream import IngestedDocument
 from longdoc.config import RunConfig
-from longdoc.estimate import ModelShape, forward_seconds_bound
+from longdoc.errors import clean_up
+from longdoc.estimate import ModelShape, forward_seconds_bound, stall_seconds
 from longdoc.model.positions import EXTENSION_WARNING
 from longdoc.model.sources import LocalModel
 from longdoc.outputs.document_row import document_row, output_identity
-from longdoc.outputs.rows import RowIdentity
-from longdoc.records import DocumentRef, Receipt, Unreadable
+from longdoc.records import DocumentRef, Receipt, RowIdentity, Unreadable
 from longdoc.reporting import Fault, Progress, Reporter
 from longdoc.runs.planning import PlannedDocument
 from longdoc.runs.reconcile import check_receipts
 from longdoc.runs.record import RunRecord
 from longdoc.store.commit import Attempt, OutputStore
-
-#: A peer is given up only after ten times what even a slow machine needs, and never before a minute.
-_PATIENCE = 10.0
-_LEAST_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,31 +36,40 @@ class Finisher:
 
     def finish(self, document: IngestedDocument, ring: RingGroup) -> None:
         """Bring one document to its end. Raises `InfrastructureError` where that cannot be reached."""
-        summary = document.outcome
+        planned, summary = document.planned, document.outcome
         if isinstance(summary, Fault):
-            self._quarantine(document.planned, summary)
+            self._quarantine(planned, summary)
             return
-        self._warn_of_extension(document.planned.ref, summary)
-        self.reporter.started(document.planned.ref, num_tokens=summary.num_tokens)
-        attempt = self.store.begin(document.planned.doc_key)
-        finished = False
+        self._warn_of_extension(planned.ref, summary)
+        self.reporter.started(planned.ref, num_tokens=summary.num_tokens)
+        attempt = self.store.begin(planned.doc_key)
+        ended = False
         try:
-            started = time.perf_counter()
-            outcome = ring.compute(
-                self._job(document.planned, summary, attempt, ring),
-                document.works,
-                lambda status: self._progressed(document.planned.ref, status),
-            )
-            if isinstance(outcome, Fault):
-                self._quarantine(document.planned, outcome)
-                return
-            seconds = time.perf_counter() - started
-            check_receipts(document.planned.ref.source_uri, summary, outcome)
-            self._commit(document.planned, summary, attempt, outcome, ring, seconds)
-            finished = True
+            fault = self._attempt(document, summary, attempt, ring)
+            ended = fault is None
+            if fault is not None:
+                self._quarantine(planned, fault, attempt)
         finally:
-            if not finished:
-                self.store.discard(attempt)
+            if not ended:
+                clean_up(lambda: self.store.discard(attempt))
+
+    def _attempt(
+        self, document: IngestedDocument, summary: DocumentSummary, attempt: Attempt, ring: RingGroup
+    ) -> Fault | None:
+        """Compute and commit; the fault of the document where it has one."""
+        planned = document.planned
+        job = self._job(planned, summary, attempt, ring)
+        started = time.perf_counter()
+        outcome = ring.compute(job, document.works, lambda status: self._progressed(planned.ref, status))
+        if isinstance(outcome, Fault):
+            return outcome
+        seconds = time.perf_counter() - started
+        check_receipts(planned.ref.source_uri, summary, outcome)
+        try:
+            self._commit(planned, summary, attempt, outcome, ring, seconds)
+        except (ValueError, AssertionError) as error:
+            return unforeseen("write", error)
+        return None
 
     def set_aside(self, found: Unreadable) -> None:
         """Quarantine a document that could not even be opened."""
@@ -93,16 +99,17 @@ class Finisher:
         )
         parts = [part for receipt in receipts for part in receipt.parts]
         self.record.peak_rss_bytes = tuple(receipt.facts["peak_rss_bytes"] for receipt in receipts)
-        if not self.store.commit(attempt, document_row=row, parts=parts):
-            self.reporter.note(f"{planned.ref.source_uri}: another run committed it first; this attempt is discarded")
-            return
-        self.record.num_committed += 1
-        self.record.num_tokens += summary.num_tokens
-        self.reporter.committed(planned.ref, num_tokens=summary.num_tokens, seconds=seconds)
+        if self.store.commit(attempt, document_row=row, parts=parts):
+            self.record.num_committed += 1
+            self.record.num_tokens += summary.num_tokens
+            self.reporter.committed(planned.ref, num_tokens=summary.num_tokens, seconds=seconds)
+        else:
+            self.record.num_committed_by_others += 1
+            self.reporter.overtaken(planned.ref)
 
     def _job(self, planned: PlannedDocument, summary: DocumentSummary, attempt: Attempt, ring: RingGroup) -> ComputeJob:
         shape = ModelShape.of(self.model, self.config.resolved_dtype)
-        patience = _PATIENCE * forward_seconds_bound(shape, summary.num_model_tokens, ring.num_ranks)
+        size = (shape, summary.num_model_tokens, ring.num_ranks)
         return ComputeJob(
             identity=RowIdentity(doc_id=planned.ref.doc_id, doc_key=planned.doc_key, attempt_id=attempt.attempt_id),
             output=output_identity(self.config, self.model),
@@ -113,13 +120,16 @@ class Finisher:
             num_tokens=summary.num_tokens,
             metadata={"run_id": self.record.run_id},
             pooling=self.config.resolved_pooling,
-            timeout_seconds=max(_LEAST_SECONDS, patience),
+            timeout_seconds=forward_seconds_bound(*size),
+            stall_seconds=stall_seconds(*size),
         )
 
-    def _quarantine(self, planned: PlannedDocument, fault: Fault) -> None:
-        self._write_quarantine(planned.ref.source_uri, planned.ref.doc_id, planned.doc_key, fault)
+    def _quarantine(self, planned: PlannedDocument, fault: Fault, attempt: Attempt | None = None) -> None:
+        self._write_quarantine(planned.ref.source_uri, planned.ref.doc_id, planned.doc_key, fault, attempt)
 
-    def _write_quarantine(self, source_uri: str, doc_id: str, doc_key: str | None, fault: Fault) -> None:
+    def _write_quarantine(
+        self, source_uri: str, doc_id: str, doc_key: str | None, fault: Fault, attempt: Attempt | None = None
+    ) -> None:
         self.store.quarantine(
             source_uri=source_uri,
             doc_id=doc_id,
@@ -128,6 +138,8 @@ class Finisher:
             reason=fault.reason,
             error=fault.error,
             needs=fault.needs,
+            attempt_id=None if attempt is None else attempt.attempt_id,
+            run_id=self.record.run_id,
         )
         self.reporter.quarantined(source_uri, fault)
 

@@ -80,7 +80,7 @@ def plan_run(
     committed = store.committed()
     quarantined = {
         key
-        for key, row in store.quarantined().items()
+        for key, row in store.quarantined(committed).items()
         if not retry_quarantine and not (row["reason"] == OVER_CAPACITY and fits_now(row["needs"] or ""))
     }
     open_documents = [document for document in documents if document.doc_key not in committed]

@@ -39,7 +39,8 @@ def check_receipts(name: str, summary: DocumentSummary, receipts: Sequence[Recei
 
 def check_finished(plan: RunPlan, store: OutputStore) -> int:
     """At the end: planned = committed ⊎ quarantined. Returns the number of documents in quarantine."""
-    committed, quarantined = store.committed(), store.quarantined()
+    committed = store.committed()
+    quarantined = store.quarantined(committed)
     set_aside = [document for document in plan.documents if document.doc_key not in committed]
     missing = [document for document in set_aside if document.doc_key not in quarantined]
     if missing:

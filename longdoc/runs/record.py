@@ -13,7 +13,7 @@ from importlib.metadata import version
 from typing import Any
 
 from longdoc.config import RunConfig
-from longdoc.errors import LongdocError
+from longdoc.errors import LongdocError, clean_up
 from longdoc.store.commit import OutputStore
 
 _LIBRARIES = ("longdoc", "torch", "transformers", "ray", "tiktoken", "tokenizers", "pyarrow")
@@ -21,7 +21,9 @@ _LIBRARIES = ("longdoc", "torch", "transformers", "ray", "tiktoken", "tokenizers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
-    """How a run ended. Counts are of documents; `num_tokens` is of those that this run committed.
+    """How a run ended. Counts are of documents: planned = committed before + now + by others + quarantined.
+
+    `num_tokens` is of those that this run committed; others may have committed some while it ran.
 
     `peak_rss_bytes` is the largest resident set of each rank, in rank order; empty where nothing was computed.
     """
@@ -30,6 +32,7 @@ class RunSummary:
     num_planned: int
     num_committed_before: int
     num_committed: int
+    num_committed_by_others: int
     num_quarantined: int
     num_tokens: int
     seconds: float
@@ -49,6 +52,7 @@ class RunRecord:
     started_at: dt.datetime = field(default_factory=lambda: dt.datetime.now(dt.UTC))
     started: float = field(default_factory=time.perf_counter)
     num_committed: int = 0
+    num_committed_by_others: int = 0
     num_tokens: int = 0
     peak_rss_bytes: tuple[int, ...] = ()
     has_extended: bool = False
@@ -61,6 +65,7 @@ class RunRecord:
             num_planned=num_planned,
             num_committed_before=num_committed_before,
             num_committed=self.num_committed,
+            num_committed_by_others=self.num_committed_by_others,
             num_quarantined=num_quarantined,
             num_tokens=self.num_tokens,
             seconds=time.perf_counter() - self.started,
@@ -86,7 +91,7 @@ def recorded(store: OutputStore, config: RunConfig, sources: list[str]) -> Itera
         record.exit_code = 4
         raise
     finally:
-        store.record_run(_row(record, config, sources))
+        clean_up(lambda: store.record_run(_row(record, config, sources)))
 
 
 def _row(record: RunRecord, config: RunConfig, sources: list[str]) -> dict[str, Any]:

@@ -1,19 +1,29 @@
 """What is decided before the first document: the ring's size, how documents are read for it, what is announced."""
 
-import os
+import contextlib
+from collections.abc import Iterator
 
 from longdoc.cluster.messages import IngestSpec
 from longdoc.cluster.placement import RingSpec
 from longdoc.config import RunConfig
-from longdoc.estimate import available_bytes, format_bytes
+from longdoc.errors import clean_up
+from longdoc.estimate import format_bytes
+from longdoc.machine import bytes_for_a_rank, num_cores
 from longdoc.model.sources import LocalModel
 from longdoc.reporting import Reporter
 from longdoc.ring.kernels import choose_kernel
+from longdoc.store.commit import OutputStore
+from longdoc.store.schemas import OutputIdentity
 
 
-def num_cores() -> int:
-    """Cores this process may use, which in a container can be fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+@contextlib.contextmanager
+def opened(output: str, identity: OutputIdentity) -> Iterator[OutputStore]:
+    """The output, open for writing; what this run left in its staging is cleared when the block ends."""
+    store = OutputStore.open(output, identity)
+    try:
+        yield store
+    finally:
+        clean_up(store.close)
 
 
 def ring_spec(config: RunConfig) -> RingSpec:
@@ -32,7 +42,7 @@ def ingest_spec(config: RunConfig, model: LocalModel, ring: RingSpec) -> IngestS
         context_trained=model.context_trained,
         rope_type=model.rope_type,
         with_text=config.text,
-        capacity_bytes=available_bytes() // ring.num_ranks,
+        capacity_bytes=bytes_for_a_rank(ring.num_ranks),
     )
 
 
@@ -43,7 +53,7 @@ def announce(config: RunConfig, model: LocalModel, ring: RingSpec, reporter: Rep
         f"{model.name} in {config.resolved_dtype} on {config.resolved_device}, kernel {kernel}, pooling "
         f"{config.resolved_pooling}; a ring of {ring.num_ranks} × {ring.threads_per_rank} "
         f"thread{'s' if ring.threads_per_rank > 1 else ''}, layout {config.layout}, "
-        f"{format_bytes(available_bytes() // ring.num_ranks)} a rank"
+        f"{format_bytes(bytes_for_a_rank(ring.num_ranks))} a rank"
     )
     if ring.is_crowded:
         reporter.note(

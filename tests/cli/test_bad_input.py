@@ -159,13 +159,24 @@ def test_options_that_cannot_be(here, tmp_path, book, arguments, said):
     [
         ("ring-sise = 2\n", "unknown option ring-sise. Did you mean ring-size?"),
         ("ring-size = \n", "cannot be read as TOML"),
-        ("sources = [3]\n", "sources must be a list of strings"),
+        ("sources = [3]\n", "sources must be a list of texts, not [3]."),
+        ("outputs = 5\n", "outputs must be a list of texts, not 5."),
+        ("ring-size = 2.7\n", "ring-size must be a whole number or auto, not 2.7."),
+        ("ring-size = true\n", "ring-size must be a whole number or auto, not True."),
+        ("span_tokens = 256.9\n", "span_tokens must be a whole number, not 256.9."),
+        ('output = ["a"]\n', "output must be a text, not ['a']."),
+        ('text = "no"\n', "text must be a flag, not 'no'."),
     ],
 )
 def test_job_files_that_cannot_be(here, tmp_path, content, said):
     job = tmp_path / "job.toml"
     job.write_text(content)
     assert_refused(here("run", "--config", job), job, said)
+
+
+def test_a_job_file_that_is_not_utf_8(here, tmp_path):
+    (tmp_path / "job.toml").write_bytes(b"model = '\xff'\n")
+    assert_refused(here("run", "--config", tmp_path / "job.toml"), "cannot be read as TOML")
 
 
 def test_a_job_file_that_is_not_there(here, tmp_path):

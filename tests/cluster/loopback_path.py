@@ -14,10 +14,9 @@ from longdoc.cluster.compute import Engine, compute_document
 from longdoc.cluster.messages import ComputeJob
 from longdoc.model.load import load_model
 from longdoc.model.positions import ContextExtension
-from longdoc.outputs.rows import RowIdentity
 from longdoc.outputs.spans import plan_spans
 from longdoc.outputs.work import build_work
-from longdoc.records import Document, Receipt, Span, TokenSequence
+from longdoc.records import Document, Receipt, RowIdentity, Span, TokenSequence
 from longdoc.reporting import Fault
 from longdoc.ring.exchange.loopback import run_ranks
 from longdoc.ring.kernels import choose_kernel
@@ -117,10 +116,11 @@ def compute(
         metadata={"run_id": "run"},
         pooling=pooling,
         timeout_seconds=60.0,
+        stall_seconds=60.0,
     )
     outcomes = run_ranks(
         num_ranks,
-        lambda exchange: compute_document(engine, exchange, job, works[exchange.rank], lambda *place: None),
+        lambda exchange: compute_document(engine, exchange, job, works[exchange.rank], report=lambda *place: None),
     )
     if any(isinstance(outcome, Fault) for outcome in outcomes):
         assert len(set(outcomes)) == 1

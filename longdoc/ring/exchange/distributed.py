@@ -1,7 +1,7 @@
 """The exchange between processes: point-to-point transfers of torch.distributed (gloo), every wait with a time-out.
 
 Owns the process group from its construction to `close`. Sends and receives of a step are posted as one batch;
-unbatched ones may wait for each other. A failed peer becomes an `InfrastructureError` that names this rank and the
+unbatched ones may wait for each other. A failed peer becomes a `PeerLostError` that names this rank and the
 peer; no handle and no traceback of the failure is kept, because either one keeps the peers' connections open and lets
 them hang.
 """
@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import _set_pg_timeout
 
-from longdoc.errors import InfrastructureError
+from longdoc.errors import PeerLostError
 from longdoc.ring.exchange import ReduceOp, Transfer
 
 # Each message between two ranks has the next tag, so that a schedule out of step times out and never delivers the
@@ -98,8 +98,8 @@ class DistributedExchange:
             return _cause(error)
         return None
 
-    def _lost(self, what: str, failure: str) -> InfrastructureError:
-        return InfrastructureError(
+    def _lost(self, what: str, failure: str) -> PeerLostError:
+        return PeerLostError(
             f"rank {self._rank} failed {what}: {failure} (time-out {self._timeout_s:g} s); the ring must be formed anew"
         )
 

@@ -5,11 +5,12 @@ dimension. A kernel returns the natural log-sum-exp; a backend with another base
 converts before it returns. A backend that is missing is refused, never replaced.
 """
 
-from typing import Protocol
-
-import torch
+from typing import TYPE_CHECKING, Protocol
 
 from longdoc.errors import StartError, ensure
+
+if TYPE_CHECKING:
+    import torch
 
 #: The names of `--kernel`, here and nowhere else.
 KERNELS = ("auto", "torch", "flash-attn", "reference")
@@ -25,14 +26,16 @@ class Kernel(Protocol):
     """
 
     def __call__(
-        self, q_HTD: torch.Tensor, k_GSD: torch.Tensor, v_GSD: torch.Tensor, *, causal: bool, scale: float
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+        self, q_HTD: "torch.Tensor", k_GSD: "torch.Tensor", v_GSD: "torch.Tensor", *, causal: bool, scale: float
+    ) -> "tuple[torch.Tensor, torch.Tensor]":
         """Attend."""
         ...
 
 
-def choose_kernel(name: str, device: torch.device | str) -> tuple[str, Kernel]:
+def choose_kernel(name: str, device: "torch.device | str") -> tuple[str, Kernel]:
     """The kernel and the name to print for it; `auto` is torch's own. Raises `StartError` where it is not available."""
+    import torch
+
     device_type = torch.device(device).type
     if name not in KERNELS:
         raise StartError(f"unknown kernel {name!r}: choose --kernel {', '.join(k for k in KERNELS if k != _LATER)}")
@@ -49,7 +52,7 @@ def choose_kernel(name: str, device: torch.device | str) -> tuple[str, Kernel]:
     return "torch", torch_cpu_kernel
 
 
-def check_block(q_HTD: torch.Tensor, k_GSD: torch.Tensor, v_GSD: torch.Tensor, *, causal: bool) -> None:
+def check_block(q_HTD: "torch.Tensor", k_GSD: "torch.Tensor", v_GSD: "torch.Tensor", *, causal: bool) -> None:
     """What every kernel checks first, in production too: torch's own kills the process on empty blocks."""
     num_heads, num_queries, head_dim = q_HTD.shape
     num_kv_heads, num_keys, _ = k_GSD.shape
