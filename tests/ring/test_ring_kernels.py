@@ -13,7 +13,7 @@ from ring_oracles import HEAD_DIM, attention_by_definition, random_qkv, relative
 
 from longdoc.errors import StartError
 from longdoc.ring import kernels
-from longdoc.ring.kernels import choose_kernel
+from longdoc.ring.kernels import choose_kernel, reference
 from longdoc.ring.merge import Accumulator, merge_
 
 KERNELS = ["torch", "reference"]
@@ -35,6 +35,18 @@ def test_a_causal_block_is_attention_by_its_definition(
         scores = SCALE * q[head].double().numpy() @ k[head // 2].double().numpy().T
         expected = [np.logaddexp.reduce(scores[row, : row + 1]) for row in range(num_tokens)]
         assert np.abs(lse[head].double().numpy() - expected).max() <= 100 * tolerance
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("score_bytes", [1, 4 * 97 * 4 * 10, 1 << 30])
+def test_tiles_of_queries_do_not_change_the_reference(
+    monkeypatch: pytest.MonkeyPatch, causal: bool, score_bytes: int
+) -> None:
+    q, k, v = (tensor.float() for tensor in random_qkv(97))
+    whole = reference.reference_kernel(q, k, v, causal=causal, scale=SCALE)
+    monkeypatch.setattr(reference, "_SCORE_BYTES", score_bytes)
+    for found, expected in zip(reference.reference_kernel(q, k, v, causal=causal, scale=SCALE), whole, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", KERNELS)

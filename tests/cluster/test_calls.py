@@ -1,0 +1,76 @@
+"""Telling the cause from its echoes, and the watch over ranks, without a cluster."""
+
+import pytest
+
+from longdoc.cluster import group
+from longdoc.cluster.calls import cause_of
+from longdoc.errors import DocumentError, InfrastructureError, ModelError, PeerLostError, RingError, clean_up
+
+
+def test_the_cause_is_what_is_no_echo():
+    echo = PeerLostError("rank 0 lost rank 1")
+    dead = RingError("rank 1, computing: lost")
+    full = InfrastructureError("no space left")
+    refused = ModelError("a window")
+    assert cause_of([echo, dead]) is dead
+    assert cause_of([echo, full, echo]) is full
+    assert cause_of([echo, dead, refused]) is refused
+    assert cause_of([echo]) is echo
+
+
+def test_cleaning_up_never_hides_what_is_on_its_way():
+    def fail():
+        raise InfrastructureError("disk full")
+
+    with pytest.raises(InfrastructureError, match="disk full"):
+        clean_up(fail)
+    try:
+        try:
+            raise DocumentError("bad", stage="read", reason="empty")
+        finally:
+            clean_up(fail)
+    except DocumentError as error:
+        assert error.__notes__ == ["disk full"]
+
+
+class Silent:
+    """A watch whose ranks are told what to answer."""
+
+    def __init__(self, monkeypatch, num_ranks, stall_seconds):
+        self.now = 0.0
+        monkeypatch.setattr(group.time, "monotonic", lambda: self.now)
+        self.watch = group._Watch([None] * num_ranks, stall_seconds=stall_seconds)
+
+    def answers(self, **statuses):
+        for rank, beats in statuses.items():
+            number = int(rank.removeprefix("rank"))
+            self.watch._statuses[number] = {"layer": 3, "hop": number, "num_hops": 2, "beats": beats}
+            self.watch._answered[number] = self.now
+        self.watch._check()
+
+
+def test_a_rank_that_does_not_answer_is_named(monkeypatch):
+    ring = Silent(monkeypatch, 2, stall_seconds=1000)
+    ring.answers(rank0=1, rank1=1)
+    ring.now = 50
+    ring.answers(rank0=2)
+    ring.now = 61
+    with pytest.raises(RingError, match=r"rank 1 has not answered for 60 s, rank 1 at layer 3, hop 1"):
+        ring.answers(rank0=3)
+
+
+def test_a_ring_that_stands_still_is_given_up_and_every_place_is_named(monkeypatch):
+    ring = Silent(monkeypatch, 2, stall_seconds=100)
+    ring.answers(rank0=1, rank1=1)
+    ring.now = 90
+    ring.answers(rank0=1, rank1=1)
+    ring.now = 101
+    with pytest.raises(RingError, match=r"no rank has moved for 100 s, rank 0 at layer 3, hop 0, rank 1 at layer 3"):
+        ring.answers(rank0=1, rank1=1)
+
+
+def test_one_rank_that_moves_keeps_the_ring(monkeypatch):
+    ring = Silent(monkeypatch, 2, stall_seconds=100)
+    for beats in range(10):
+        ring.now = 50.0 * beats
+        ring.answers(rank0=1, rank1=beats)
