@@ -157,7 +157,7 @@ def load_model(
 ) -> RingModel:
     """Load a model for inference. `attention` names an entry of transformers' table; the default is the ring's.
 
-    Raises `ModelError` for weights that do not fit the configuration, and families that transformers does not know.
+    Raises `ModelError` for whatever transformers cannot load, and weights that do not fit the configuration.
     """
     if attention == RING_ATTENTION:
         register_ring_attention()
@@ -188,7 +188,9 @@ def _from_pretrained(local: LocalModel, dtype: torch.dtype, attention: str) -> n
                 trust_remote_code=False,
                 output_loading_info=True,
             )
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+    except MemoryError:
+        raise
+    except Exception as error:  # loading runs code of each family, of safetensors and of packages they miss
         raise ModelError(
             f"model {local.name}: it cannot be loaded ({_first_line(error)}); it must be a causal language model of a "
             "family that transformers knows, saved whole"

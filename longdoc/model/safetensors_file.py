@@ -10,6 +10,7 @@ Format: 8 bytes little-endian length of the header, the header as JSON, the tens
 
 import json
 import math
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longdoc.errors import ModelError, ensure
+from longdoc.records import display
 
 Float32s = npt.NDArray[np.float32]
 _ALIGNMENT = 8
@@ -58,13 +60,28 @@ def _header(tensors: Sequence[LazyTensor]) -> bytes:
 
 
 def num_parameters(path: Path) -> int:
-    """How many numbers a safetensors file holds, from its header alone. Raises `ModelError` for anything else."""
+    """How many numbers a safetensors file holds, from its header and its size. Raises `ModelError` for anything else.
+
+    A file that a broken download cut off has a whole header, so its size is held against what the header says.
+    """
+    shown = display(str(path))
     try:
         with path.open("rb") as file:
             num_bytes = int.from_bytes(file.read(8), "little")
             if not 2 <= num_bytes <= _LARGEST_HEADER:
                 raise ValueError(f"a header of {num_bytes} bytes")
             header = json.loads(file.read(num_bytes))
-        return sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ModelError(f"{path}: not a safetensors file ({error}); copy or download it again") from None
+            found = os.fstat(file.fileno()).st_size
+        tensors = [entry for name, entry in header.items() if name != "__metadata__"]
+        expected = 8 + num_bytes + max((int(entry["data_offsets"][1]) for entry in tensors), default=0)
+        total: int = sum(math.prod(entry["shape"]) for entry in tensors)
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
+        raise ModelError(f"{shown}: not a safetensors file ({error}); copy or download it again") from None
+    except OSError as error:
+        raise ModelError(f"{shown}: cannot be read ({error.strerror or error}); give read access to it") from None
+    if found != expected:
+        raise ModelError(
+            f"{shown}: has {found:,} bytes and its header says {expected:,}: it is damaged or was not copied whole; "
+            "copy or download it again"
+        )
+    return total

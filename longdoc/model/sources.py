@@ -1,20 +1,25 @@
 """From a name or a folder to a model on this machine: `list_models`, `find_model`, `pull_model`.
 
 Owns the facts about a model that are known without loading its weights. Refuses unknown names (with the nearest known
-ones), folders with a piece missing, pickles, and models whose code would have to come along (`trust_remote_code`).
+ones), folders with a piece missing or damaged, pickles, quantised weights, tokenizers of other models, and models
+whose code would have to come along (`trust_remote_code`).
 """
 
 import difflib
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from longdoc.errors import ModelError
-from longdoc.model.identity import model_digest, model_files
+from longdoc.model.identity import ModelFiles, model_digest, model_files
 from longdoc.model.pull import Report, pull
 from longdoc.model.registry import BUILT_INS
 from longdoc.model.safetensors_file import num_parameters
+from longdoc.records import display
+
+if TYPE_CHECKING:
+    from longdoc.tokenization.vocabulary import Vocabulary
 
 _SEE_LIST = "`longdoc models list` shows the built-in ones, and a folder with safetensors works as well"
 
@@ -91,15 +96,26 @@ def find_model(name_or_folder: str, *, report: Report = _silent) -> LocalModel:
     """A built-in model by name, pulled if need be, or a folder as it is. Raises `ModelError`."""
     if name_or_folder in BUILT_INS:
         return pull_model(name_or_folder, report=report)
-    folder = Path(name_or_folder).expanduser()
-    if folder.is_dir():
-        resolved = folder.resolve()
-        return _open(resolved, name=resolved.name, source=str(resolved), source_sha256=None)
-    if folder.exists():
-        raise ModelError(f"model {name_or_folder}: a file, and a model is a folder; name the folder that holds it")
+    shown = display(name_or_folder)
+    try:
+        folder = Path(name_or_folder).expanduser()
+        if folder.is_dir():
+            resolved = folder.resolve()
+            return _open(resolved, name=display(resolved.name), source=display(str(resolved)), source_sha256=None)
+        is_file = folder.exists()
+    except (OSError, RuntimeError) as error:  # too long a name, a closed folder; a home folder that nobody has
+        raise ModelError(f"model {shown}: no folder can have this name here ({_cause(error)}); {_SEE_LIST}") from None
+    if is_file:
+        raise ModelError(f"model {shown}: a file, and a model is a folder; name the folder that holds it")
     if os.sep in name_or_folder or name_or_folder.startswith(("~", ".")):
-        raise ModelError(f"model {name_or_folder}: no such folder and no built-in model of this name; {_SEE_LIST}")
+        raise ModelError(f"model {shown}: no such folder and no built-in model of this name; {_SEE_LIST}")
     raise _unknown(name_or_folder)
+
+
+def _cause(error: Exception) -> str:
+    """What an error says, in one line."""
+    said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return next((line for line in map(str.strip, said.splitlines()) if line), type(error).__name__)
 
 
 def _unknown(name: str) -> ModelError:
@@ -109,51 +125,86 @@ def _unknown(name: str) -> ModelError:
 
 
 def _open(folder: Path, *, name: str, source: str, source_sha256: str | None) -> LocalModel:
+    from longdoc.tokenization.vocabulary import Vocabulary  # not at the top: listing models needs no tokenizer
+
     files = model_files(folder)
     config = read_config(folder)
     context_trained, rope_type = _positions(config, folder)
-    num_heads = _field(config, "num_attention_heads", folder)
-    hidden_size = _field(config, "hidden_size", folder)
-    return LocalModel(
+    num_heads, hidden_size = _field(config, "num_attention_heads", folder), _field(config, "hidden_size", folder)
+    model = LocalModel(
         name=name,
         folder=folder,
         source=source,
         source_sha256=source_sha256,
-        digest=model_digest(files),
+        digest=_digest(files, folder),
         context_trained=context_trained,
         rope_type=rope_type,
         hidden_size=hidden_size,
         # Some families leave it out and use four times the width, as GPT-2 did.
-        intermediate_size=getattr(config, "intermediate_size", None) or 4 * hidden_size,
+        intermediate_size=_field(config, "intermediate_size", folder, default=4 * hidden_size),
         num_layers=_field(config, "num_hidden_layers", folder),
         num_heads=num_heads,
-        num_kv_heads=getattr(config, "num_key_value_heads", None) or num_heads,
-        head_dim=getattr(config, "head_dim", None) or hidden_size // num_heads,
+        num_kv_heads=_field(config, "num_key_value_heads", folder, default=num_heads),
+        head_dim=_field(config, "head_dim", folder, default=hidden_size // num_heads),
         vocab_size=_field(config, "vocab_size", folder),
         num_parameters=sum(num_parameters(path) for path in files.weights),
     )
+    _check_heads(model)
+    check_fits(Vocabulary.load(folder), model)
+    return model
+
+
+def check_fits(vocabulary: "Vocabulary", model: LocalModel) -> None:
+    """Raise `ModelError` unless the model has an embedding for every token id that its tokenizer can give."""
+    around = (*vocabulary.prefix_token_ids, *vocabulary.suffix_token_ids)
+    largest = max(vocabulary.vocab_size - 1, *around, 0)
+    if largest >= model.vocab_size:
+        raise ModelError(
+            f"model {display(str(model.folder))}: tokenizer.json gives token ids up to {largest}, and config.json says "
+            f"that the model has {model.vocab_size}; put the tokenizer of this very model there"
+        )
+
+
+def _digest(files: ModelFiles, folder: Path) -> str:
+    try:
+        return model_digest(files)
+    except OSError as error:
+        path = display(str(error.filename or folder))
+        raise ModelError(f"model file {path} cannot be read ({_cause(error)}); give read access to it") from None
 
 
 def read_config(folder: Path) -> Any:
     """The text part of a model's configuration, with the defaults of its family filled in. Raises `ModelError`."""
     from transformers import AutoConfig
 
+    shown = display(str(folder / "config.json"))
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        text_config = config.get_text_config()
+    except Exception as error:  # each family checks its fields in code of its own, and raises what it likes
         raise ModelError(
-            f"model {folder}: config.json describes no model that transformers knows without code of its own "
-            f"({first_line}); use a model of a known family, or a newer transformers"
+            f"{shown} describes no model that transformers knows without code of its own ({_cause(error)}); "
+            "use a model of a known family, or a newer transformers"
         ) from None
-    return config.get_text_config()
+    if getattr(config, "quantization_config", None) or getattr(text_config, "quantization_config", None):
+        raise ModelError(f"{shown}: its weights are quantised, which is not supported; use the model as it was trained")
+    return text_config
 
 
-def _field(config: Any, field: str, folder: Path) -> int:
-    value = getattr(config, field, None)
+def _field(config: Any, field: str, folder: Path, *, default: int | None = None) -> int:
+    value = getattr(config, field, None) or default
     if not isinstance(value, int) or value <= 0:
-        raise ModelError(f"model {folder}: config.json gives no {field}; only plain text models can be used")
+        path = display(str(folder / "config.json"))
+        raise ModelError(f"{path}: it gives {value!r} for {field}; only plain text models can be used")
     return value
+
+
+def _check_heads(model: LocalModel) -> None:
+    if model.num_heads % model.num_kv_heads:
+        raise ModelError(
+            f"{display(str(model.folder / 'config.json'))}: {model.num_heads} attention heads cannot share "
+            f"{model.num_kv_heads} key-value heads; copy or download the model again"
+        )
 
 
 def _positions(config: Any, folder: Path) -> tuple[int, str]:
@@ -166,6 +217,12 @@ def _positions(config: Any, folder: Path) -> tuple[int, str]:
         return trained, "per layer"
     if rope["rope_type"] == "yarn":
         # The makers' own extension counts as trained; some configurations state only the length before it.
-        extended = int(rope["original_max_position_embeddings"] * (rope.get("factor") or 1))
+        try:
+            extended = int(rope["original_max_position_embeddings"] * (rope.get("factor") or 1))
+        except (KeyError, OverflowError, TypeError, ValueError) as error:
+            path = display(str(folder / "config.json"))
+            raise ModelError(
+                f"{path}: its yarn positions cannot be read ({error!r}); copy or download the model again"
+            ) from None
         return max(trained, extended), "yarn"
     return trained, str(rope["rope_type"])

@@ -21,6 +21,11 @@ NUM_BYTES = 256
 # tiktoken wants whole ranks for all bytes; a byte that the vocabulary lacks gets this id, and encoding refuses it.
 NO_ID = -1
 
+# A list of bytes has a place for every id, so a damaged one must not ask for all memory. No model comes near it.
+_LARGEST_ID = 1 << 24
+# What content of another shape than the format's raises where it is taken apart.
+_DAMAGE = (AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError, ValueError)
+
 # The alternatives of patterns that real models use and for which `seams` is shown to hold: no look-behind, and no
 # alternative matches a letter together with white space that follows it. A pattern made of others is run whole.
 _CONTRACTIONS = "'s|'t|'re|'ve|'m|'ll|'d"
@@ -99,6 +104,10 @@ def unsupported(name: str, what: str) -> ModelError:
     )
 
 
+def _damaged(name: str, error: Exception) -> ModelError:
+    return ModelError(f"{name}: not a tokenizer.json ({type(error).__name__}: {error}); pull the model again")
+
+
 def bytes_of(token: str) -> bytes:
     """The bytes that a token of the byte alphabet stands for. Raises `ValueError` for other characters."""
     return token.translate(_TO_LATIN1).encode("latin-1")
@@ -109,18 +118,25 @@ def parse(raw: bytes, name: str) -> dict[str, Any]:
     try:
         content = json.loads(raw)
         content["model"]["type"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ModelError(f"{name}: not a tokenizer.json ({error}); pull the model again") from error
-    assert isinstance(content, dict)
-    return content
+    except _DAMAGE as error:
+        raise _damaged(name, error) from error
+    parsed: dict[str, Any] = content
+    return parsed
 
 
 def convert(content: dict[str, Any], name: str, more_digits: str = "") -> Table:
-    """A parsed `tokenizer.json` as a table. Raises `ModelError` naming the first thing that is not supported.
+    """A parsed `tokenizer.json` as a table. Raises `ModelError` naming the first thing that is damaged or unsupported.
 
     `more_digits` are characters that the `tokenizers` library takes for digits and tiktoken's patterns do not (the
     two carry different versions of Unicode).
     """
+    try:
+        return _convert(content, name, more_digits)
+    except _DAMAGE as error:
+        raise _damaged(name, error) from error
+
+
+def _convert(content: dict[str, Any], name: str, more_digits: str) -> Table:
     model = content["model"]
     _check_model(model, name)
     if content.get("normalizer") not in (None, {"type": "Sequence", "normalizers": []}):
@@ -128,7 +144,8 @@ def convert(content: dict[str, Any], name: str, more_digits: str = "") -> Table:
     pretokenization = _pretokenization(content.get("pre_tokenizer"), name, more_digits)
     merges = _merges(model["merges"])
     vocabulary: dict[str, int] = model["vocab"]
-    added = {token["content"]: int(token["id"]) for token in content.get("added_tokens") or ()}
+    added = {token["content"]: token["id"] for token in content.get("added_tokens") or ()}
+    _check_ids(vocabulary | added, name)
     ranks, id_of_rank = _rank(merges, vocabulary, name)
     return Table(
         ranks=ranks,
@@ -152,6 +169,12 @@ def _check_model(model: dict[str, Any], name: str) -> None:
     for option in ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"):
         if model.get(option):
             raise unsupported(name, f"BPE with {option}={model[option]!r}")
+
+
+def _check_ids(ids: dict[str, int], name: str) -> None:
+    for token, token_id in ids.items():
+        if type(token_id) is not int or not 0 <= token_id < _LARGEST_ID:
+            raise _damaged(name, ValueError(f"{token!r} has the id {token_id!r}"))
 
 
 def _merges(listed: Sequence[str | list[str]]) -> tuple[tuple[str, str], ...]:

@@ -13,8 +13,17 @@ import numpy as np
 import tiktoken
 
 from longdoc.errors import DocumentError, ModelError
-from longdoc.records import Int32s
-from longdoc.tokenization.convert import NO_ID, NUM_BYTES, Pretokenization, Table, convert, isolates_digits, parse
+from longdoc.records import Int32s, display
+from longdoc.tokenization.convert import (
+    NO_ID,
+    NUM_BYTES,
+    Pretokenization,
+    Table,
+    convert,
+    isolates_digits,
+    parse,
+    unsupported,
+)
 from longdoc.tokenization.proof import Oracle, Verdict, more_digits, prove, read_verdict, write_verdict
 from longdoc.tokenization.runs import LONGEST_RUN, cut_runs
 
@@ -55,7 +64,8 @@ class Vocabulary:
         try:
             facts = path.stat()
         except OSError as error:
-            raise ModelError(f"{folder}: no tokenizer.json in this model's folder; pull the model again") from error
+            shown = display(str(folder))
+            raise ModelError(f"{shown}: no tokenizer.json in this model's folder; pull the model again") from error
         return _load(path, facts.st_mtime_ns, facts.st_size)
 
     @property
@@ -120,18 +130,29 @@ class Vocabulary:
 @functools.lru_cache(maxsize=4)
 def _load(path: Path, modified_ns: int, num_bytes: int) -> Vocabulary:
     """Load and, unless that was done before, prove. Time and size only tell one version of the file from another."""
-    raw = path.read_bytes()
+    name = display(str(path))
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise ModelError(f"{name}: cannot be read ({error.strerror or error}); give read access to it") from error
     sha256 = hashlib.sha256(raw).hexdigest()
-    content = parse(raw, str(path))
+    content = parse(raw, name)
     verdict = read_verdict(sha256)
     if verdict is not None:
-        return Vocabulary(convert(content, str(path), verdict.more_digits), sha256, verdict)
+        return _vocabulary(convert(content, name, verdict.more_digits), sha256, verdict, name)
     digits = more_digits() if isolates_digits(content) else ""
-    table = convert(content, str(path), digits)
-    oracle = Oracle(content, str(path))
+    table = convert(content, name, digits)
+    oracle = Oracle(content, name)
     prefix, suffix = oracle.around()
     verdict = Verdict(prefix_token_ids=prefix, suffix_token_ids=suffix, more_digits=digits)
-    vocabulary = Vocabulary(table, sha256, verdict)
-    prove(table, oracle, vocabulary.encode, str(path))
+    vocabulary = _vocabulary(table, sha256, verdict, name)
+    prove(table, oracle, vocabulary.encode, name)
     write_verdict(sha256, verdict)
     return vocabulary
+
+
+def _vocabulary(table: Table, sha256: str, verdict: Verdict, name: str) -> Vocabulary:
+    try:
+        return Vocabulary(table, sha256, verdict)
+    except ValueError as error:  # tiktoken's pattern engine knows less than that of the tokenizers library
+        raise unsupported(name, f"the pre-tokenizer's pattern ({error})") from error
