@@ -127,7 +127,9 @@ def test_a_family_with_other_names_and_no_rotary_positions(save_model: Callable[
 def test_what_the_makers_extended_counts_as_trained(
     save_model: Callable[..., Path], rope: dict[str, object], trained: int
 ) -> None:
-    config = MistralConfig(**SMALL, vocab_size=400, max_position_embeddings=256, rope_parameters=rope)
+    config = MistralConfig(
+        **SMALL, num_key_value_heads=2, vocab_size=400, max_position_embeddings=256, rope_parameters=rope
+    )
     model = find_model(str(save_model(config)))
     assert (model.context_trained, model.rope_type) == (trained, rope["rope_type"])
 

@@ -155,7 +155,53 @@ def test_a_folder_without_tokenizer_is_refused(tmp_path: Path) -> None:
         Vocabulary.load(tmp_path)
 
 
-@pytest.mark.parametrize("content", ["{", "[]", '{"model": null}'])
+DAMAGED: dict[str, dict[str, Any]] = {
+    "a merge of three": {"model": {"merges": ["a b c"]}},
+    "merges that are none": {"model": {"merges": 5}},
+    "a pre-tokenizer that is a word": {"pre_tokenizer": "x"},
+    "a sequence of nothing": {"pre_tokenizer": {"type": "Sequence"}},
+    "a normalizer that is a word": {"normalizer": "x"},
+    "a split without a pattern": {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+        {"type": "Split", "behavior": "Isolated"}, {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False}
+    ]}},
+    "a vocabulary that is a list": {"model": {"vocab": ["a"]}},
+    "an id that is a word": {"model": {"vocab": {"a": "b"}}},
+    "an id below 0": {"model": {"vocab": {"a": -1}}},
+    "an id beyond all models": {"model": {"vocab": {"a": 1 << 60}}},
+    "an added token without its id": {"added_tokens": [{"content": "x"}]},
+    "half a character": {"model": {"vocab": {"\ud800": 1}, "merges": []}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", DAMAGED)
+def test_a_damaged_part_of_a_file_is_refused(trained_folders: dict[str, Path], tmp_path: Path, case: str) -> None:
+    folder = change(trained_folders["gpt2"], tmp_path, **DAMAGED[case])
+    with pytest.raises(ModelError) as refusal:
+        Vocabulary.load(folder)
+    assert str(refusal.value).startswith(f"{folder / 'tokenizer.json'}: not a tokenizer.json (")
+    assert str(refusal.value).endswith("); pull the model again")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "said"),
+    [
+        (r"\X", "the pre-tokenizer's pattern (Parsing error at position 0: Invalid escape: \\X)"),
+        (r"(?~xx)", "a tokenizer whose tiktoken form encodes"),  # another language to tiktoken, which panics
+    ],
+)
+def test_a_pattern_that_only_the_original_engine_knows_is_refused(
+    trained_folders: dict[str, Path], tmp_path: Path, pattern: str, said: str
+) -> None:
+    split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    steps = {"type": "Sequence", "pretokenizers": [split, byte_level]}
+    folder = change(trained_folders["gpt2"], tmp_path, pre_tokenizer=steps)
+    with pytest.raises(ModelError) as refusal:
+        Vocabulary.load(folder)
+    assert str(refusal.value).startswith(f"{folder / 'tokenizer.json'}: {said}")
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"model": null}', "[" * 100_000])
 def test_a_damaged_file_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "tokenizer.json").write_text(content)
     with pytest.raises(ModelError, match=r"not a tokenizer.json .*; pull the model again"):
