@@ -1,6 +1,8 @@
-"""The one door to files that are written: exclusive creation, hashing and durable closing on a local file system.
+"""The one door to files that are written: whole or not at all, durable, on a local file system.
 
-Object stores and remote sources will come through this door too; nothing else in longdoc opens a file for writing.
+Whatever fits in memory is written here, and Parquet parts through `HashingFile`. Three things are not: a model's
+weights, streamed by `longdoc.model.safetensors_file` into a folder that appears by one rename, the token cache, which
+SQLite writes, and what pip and zipfile unpack. Object stores and remote sources will come through this door too.
 """
 
 import contextlib
@@ -31,84 +33,79 @@ def fsync_path(path: Path) -> None:
         os.close(descriptor)
 
 
-def make_folder(path: Path) -> None:
-    """Make a folder and its parents, each durable before the next; one that exists is well."""
+def make_folder(path: Path, *, parents: bool = True) -> None:
+    """Make a folder, each of its parents durable before the next; one that exists is well.
+
+    Without `parents` a parent that is missing is a `FileNotFoundError`.
+    """
     if path.is_dir():
         return
-    make_folder(path.parent)
+    if parents:
+        make_folder(path.parent)
     path.mkdir(exist_ok=True)
     fsync_path(path.parent)
+
+
+def write_new(path: Path, content: bytes) -> None:
+    """Write a file that must not exist yet and make it durable; where that fails, nothing stays behind."""
+    file = path.open("xb")
+    try:
+        with file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        # The error that led here is the one to report.
+        with contextlib.suppress(OSError):
+            path.unlink()
+        raise
 
 
 def create_exclusive(path: Path, content: bytes) -> bool:
     """Create `path` with `content` only if absent; False where it exists. Readers never see a half-written file.
 
     Written under a unique name beside it first, then linked: `link` fails where the name is taken, on every POSIX
-    file system. Where links are not supported the file is created with O_EXCL, which readers may see while it grows.
+    file system that has hard links.
     """
     make_folder(path.parent)
-    temporary = path.parent / f".{path.name}.{secrets.token_hex(8)}"
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    temporary = _beside(path)
+    write_new(temporary, content)
     try:
         return link_exclusive(temporary, path)
     finally:
-        temporary.unlink()
+        temporary.unlink(missing_ok=True)
 
 
 def link_exclusive(source: Path, target: Path) -> bool:
-    """Give `source` the second name `target` only if absent; False where it exists."""
-    make_folder(target.parent)
-    try:
-        os.link(source, target)
-    except FileExistsError:
-        return False
-    except OSError:
-        if not _copy_exclusive(source, target):
-            return False
-    fsync_path(target.parent)
-    return True
+    """Give `source` the second name `target` only if absent, durably; False where it exists.
 
-
-def place(source: Path, target: Path, scratch: Path) -> bool:
-    """Give `target` the content of `source` only if absent, whole or not at all; False where it exists.
-
-    Where links are not supported it is copied into the folder `scratch` and renamed. Rename replaces, so there two
-    processes may both place it: only for files whose content does not depend on who places them.
+    Raises `OSError` where the file system has no hard links; there is no other way to make a whole file appear under
+    a name only if that is free.
     """
     make_folder(target.parent)
     try:
         os.link(source, target)
     except FileExistsError:
         return False
-    except FileNotFoundError:
-        raise
-    except OSError:
-        if target.exists():
-            return False
-        copy = scratch / f"{target.name}.{secrets.token_hex(8)}"
-        _copy_exclusive(source, copy)
-        copy.rename(target)
     fsync_path(target.parent)
     return True
 
 
-def _copy_exclusive(source: Path, target: Path) -> bool:
+def replace_file(path: Path, content: bytes) -> None:
+    """Make `path` a file of `content` in one step, whatever stands there; readers see the old or the new one."""
+    make_folder(path.parent)
+    temporary = _beside(path)
+    write_new(temporary, content)
     try:
-        with target.open("xb") as writer, source.open("rb") as reader:
-            while piece := reader.read(_CHUNK):
-                writer.write(piece)
-            writer.flush()
-            os.fsync(writer.fileno())
-    except FileExistsError:
-        return False
+        temporary.replace(path)
     except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            target.unlink()
+        with contextlib.suppress(OSError):
+            temporary.unlink()
         raise
-    return True
+
+
+def _beside(path: Path) -> Path:
+    return path.parent / f".{path.name}.{secrets.token_hex(8)}"
 
 
 def cache_folder() -> Path:

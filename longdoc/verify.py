@@ -10,7 +10,8 @@ from longdoc.checks.findings import Fault, Findings
 from longdoc.checks.inventory import inventory
 from longdoc.checks.ledgers import check_ledgers
 from longdoc.checks.parts import check_orphans, check_parts
-from longdoc.checks.tiles import check_segments, check_spans
+from longdoc.checks.segments import check_segments
+from longdoc.checks.spans import check_spans
 from longdoc.checks.tokens import check_tokens
 from longdoc.store.output import read_output
 from longdoc.store.places import Places
@@ -33,10 +34,14 @@ def verify(output: str) -> VerifyReport:
     places, identity = read_output(output)
     findings = Findings(root=places.root)
     files = inventory(findings, places)
-    rows = check_documents(findings, places, identity, files["documents"])
-    for row in rows:
-        _check_document(findings, places, identity, row)
-    check_orphans(findings, places, files, rows)
+    named: set[str] = set()
+    attempts: dict[str, str] = {}
+    for row in check_documents(findings, places, identity, files["documents"]):
+        named.update(part["path"] for part in row["parts"])
+        attempts[row["doc_key"]] = row["attempt_id"]
+        with findings.reading("documents", row["doc_key"]):
+            _check_document(findings, places, identity, row)
+    check_orphans(findings, places, files, named, attempts)
     check_ledgers(findings, places, identity, files)
     return VerifyReport(output=output, faults=tuple(findings.faults), counts=dict(findings.counts))
 

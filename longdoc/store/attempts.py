@@ -1,7 +1,8 @@
 """Attempts: who is making one, and whether that somebody is still there.
 
-An attempt's owner is a process. On the owner's own host the process is asked for; from elsewhere only the age of its
-heartbeat counts, measured on the file system's clock, because clocks of two hosts differ. In doubt it is alive.
+An attempt's owner is a process. On the owner's own host the process is asked for; from elsewhere, and where the system
+hides it, only the age of its heartbeat counts, measured on the file system's clock, because clocks of two hosts differ.
+In doubt it is alive.
 """
 
 import contextlib
@@ -16,10 +17,12 @@ from secrets import token_hex
 
 import psutil
 
-from longdoc.files import create_exclusive
+from longdoc.files import make_folder, write_new
+from longdoc.store.parts import is_unit
 
 HEARTBEAT_SECONDS = 60.0
 STALE_SECONDS = 3600.0
+_LARGEST_PID = 2**31 - 1
 _OWNER = "owner.json"
 _HEARTBEAT = "heartbeat"
 
@@ -41,28 +44,29 @@ def new_attempt(staging_root: Path, unit: str) -> Attempt:
 
 def make_staging(attempt: Attempt) -> None:
     """Make the staging folder of an attempt, owned by this process."""
-    attempt.staging.mkdir(parents=True)
+    make_folder(attempt.staging)
     owner = {
         "host": _host(),
         "pid": os.getpid(),
-        "process_started": _process_started(os.getpid()),
+        "process_started": _start_of(os.getpid()),
         "unit": attempt.unit,
     }
-    create_exclusive(attempt.staging / _OWNER, json.dumps(owner).encode())
+    write_new(attempt.staging / _OWNER, json.dumps(owner).encode())
     (attempt.staging / _HEARTBEAT).touch()
 
 
 def unit_of(folder: Path) -> str | None:
     """The unit of an attempt by its staging folder, or None where it died before it said so."""
     owner = _owner(folder)
-    return None if owner is None else str(owner["unit"])
+    return None if owner is None else owner.unit
 
 
 def is_gone(folder: Path, now: float) -> bool:
     """Whether the owner of a staging folder is gone. `now` comes from `file_system_time`."""
     owner = _owner(folder)
-    if owner is not None and owner["host"] == _host():
-        return _process_started(int(str(owner["pid"]))) != owner["process_started"]
+    if owner is not None and owner.host == _host():
+        with contextlib.suppress(PermissionError):
+            return _start_of(owner.pid) != owner.process_started
     for beat in (folder / _HEARTBEAT, folder):
         with contextlib.suppress(OSError):
             return now - beat.stat().st_mtime > STALE_SECONDS
@@ -115,12 +119,24 @@ class Heartbeat:
                     os.utime(folder / _HEARTBEAT)
 
 
-def _owner(folder: Path) -> dict[str, object] | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Owner:
+    """The process that made an attempt, as it wrote itself down."""
+
+    host: str
+    pid: int
+    process_started: str | None
+    unit: str
+
+
+def _owner(folder: Path) -> _Owner | None:
+    """The owner of a staging folder, or None where it died before it wrote itself down or the file is damaged."""
     try:
-        owner = json.loads((folder / _OWNER).read_bytes())
-        return owner if {"host", "pid", "process_started", "unit"} <= set(owner) else None
+        owner = _Owner(**json.loads((folder / _OWNER).read_bytes()))
     except (OSError, ValueError, TypeError):
         return None
+    is_sound = isinstance(owner.pid, int) and 0 < owner.pid <= _LARGEST_PID and is_unit(owner.unit)
+    return owner if is_sound else None
 
 
 def _host() -> str:
@@ -133,16 +149,28 @@ def _host() -> str:
     return " ".join(facts)
 
 
-def _process_started(pid: int) -> str | None:
+def _start_of(pid: int) -> str | None:
     """When a process began, as a text to compare, or None where there is none (a zombie counts as none).
 
-    Linux counts clock ticks since boot, field 22 of /proc/<pid>/stat (proc(5)): exact, where wall time is adjusted.
+    Raises `PermissionError` where there is one that the system does not let us look at (/proc with hidepid, proc(5)).
+    Linux counts clock ticks since boot, field 22 of /proc/<pid>/stat: exact, where wall time is adjusted.
     """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return None if fields[0] in "ZX" else fields[19]
     except OSError:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process = psutil.Process(pid)
-            return None if process.status() == psutil.STATUS_ZOMBIE else str(process.create_time())
-    return None
+        return _start_by_asking(pid)
+
+
+def _start_by_asking(pid: int) -> str | None:
+    """The same where /proc does not show the process."""
+    try:
+        process = psutil.Process(pid)
+        return None if process.status() == psutil.STATUS_ZOMBIE else str(process.create_time())
+    except psutil.ZombieProcess:
+        return None
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, 0)  # sends nothing; raises PermissionError for a process of somebody else
+            raise PermissionError(f"process {pid} is there and cannot be looked at") from None
+        return None

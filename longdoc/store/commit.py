@@ -21,12 +21,12 @@ from longdoc.errors import InfrastructureError
 from longdoc.records import Part
 from longdoc.store import attempts as owners
 from longdoc.store.attempts import Attempt, Heartbeat
+from longdoc.store.decisions import is_part_of, read_decision
 from longdoc.store.ledger import CommittedDocument, Ledger
 from longdoc.store.output import open_output, read_output
-from longdoc.store.parts import parse_part_path
-from longdoc.store.places import Places
-from longdoc.store.publish import disk_faults, publish_bytes, publish_file, stand
-from longdoc.store.rows import DAMAGED, read_rows, rows_file
+from longdoc.store.places import Places, entries
+from longdoc.store.publish import disk_faults, publish_bytes, publish_file, read_if_present, stand
+from longdoc.store.rows import rows_file
 from longdoc.store.schemas import OutputIdentity
 
 __all__ = ["COMMIT_STEPS", "Attempt", "CommittedDocument", "OutputStore", "RecoveryReport"]
@@ -131,9 +131,12 @@ class OutputStore:
     def recover(self) -> RecoveryReport:
         """Finish what was decided and clear away attempts whose owner is gone; never one that may be alive.
 
-        Raises `InfrastructureError` where a decision or a part it needs was damaged or removed from outside.
+        Raises `InfrastructureError` where a decision or a part it needs was damaged or removed from outside, or where
+        something lies below `_longdoc` that longdoc did not put there.
         """
         with disk_faults(f"{self.places.root} could not be recovered"):
+            for path in self.places.foreign():
+                raise InfrastructureError(f"{path} is not longdoc's. Move it out of the output and run again.")
             now = owners.file_system_time(self.places.scratch)
             gone, live = self._staged_attempts(now)
             ended = [folder for folder in gone if self._end_for_the_dead(folder)]
@@ -152,9 +155,13 @@ class OutputStore:
         """The committed documents by doc_key, read from the rows of the documents table."""
         return self._ledger.committed()
 
-    def quarantined(self) -> dict[str, dict[str, Any]]:
-        """The newest quarantine row of each document not committed since, by doc_key, or doc_id where that is null."""
-        return self._ledger.quarantined()
+    def quarantined(self, committed: Mapping[str, CommittedDocument] | None = None) -> dict[str, dict[str, Any]]:
+        """The newest quarantine row of each document not committed since, by doc_key, or doc_id where that is null.
+
+        Rows have the columns `longdoc.store.ledger.QUARANTINED_COLUMNS`. `committed` is what `committed()` returned,
+        where the caller has it already; it is read again otherwise.
+        """
+        return self._ledger.quarantined(committed)
 
     def quarantine(
         self,
@@ -204,7 +211,7 @@ class OutputStore:
     def _check_staged(self, attempt: Attempt, part: Part) -> None:
         path = attempt.staging / part.path
         if not path.is_file() or path.stat().st_size != part.num_bytes:
-            state = _read(self.places.attempt(attempt.attempt_id))
+            state = read_if_present(self.places.attempt(attempt.attempt_id))
             cause = (
                 "another run abandoned this attempt" if state == ABANDONED else "it is not in staging as it was written"
             )
@@ -221,27 +228,17 @@ class OutputStore:
 
     def _decided_for(self, unit: str) -> str | None:
         """The attempt that a unit was decided for."""
-        content = _read(self.places.decision(unit))
-        return None if content is None else str(self._decision_row(unit, content)["attempt_id"])
-
-    def _decision_row(self, unit: str, content: bytes) -> dict[str, Any]:
-        try:
-            (row,) = read_rows(content, "documents", self.identity, columns=("attempt_id", "parts"))
-        except DAMAGED as error:
-            raise InfrastructureError(
-                f"{self.places.decision(unit)} is damaged: {error}. Restore it, or copy the unit's documents part over "
-                "it, and run `longdoc verify` on the output."
-            ) from error
-        return row
+        path = self.places.decision(unit)
+        content = read_if_present(path)
+        return None if content is None else str(read_decision(path, unit, self.identity, content)["attempt_id"])
 
     def _publish(self, unit: str, decision: bytes) -> None:
-        row = self._decision_row(unit, decision)
+        row = read_decision(self.places.decision(unit), unit, self.identity, decision)
         for part in row["parts"]:
             try:
                 publish_file(
                     self.places.staging(row["attempt_id"]) / part["path"],
                     self.places.root / part["path"],
-                    scratch=self.places.scratch,
                     num_bytes=part["bytes"],
                     sha256=part["sha256"],
                 )
@@ -256,9 +253,7 @@ class OutputStore:
         self.on_step("documents_published")
 
     def _roll_forward(self) -> list[str]:
-        if not self.places.decisions.is_dir():
-            return []
-        units = [path.name for path in sorted(self.places.decisions.iterdir()) if not path.name.startswith(".")]
+        units = [path.name for path in entries(self.places.decisions)]
         # The documents rows are published last, so that their file says that all the rest is there.
         waiting = [unit for unit in units if not self.places.documents(unit).exists()]
         for unit in waiting:
@@ -267,17 +262,16 @@ class OutputStore:
 
     def _staged_attempts(self, now: float) -> tuple[list[Path], list[Path]]:
         """Staging folders whose owner is gone, and those whose owner may be alive."""
-        if not self.places.staging_root.is_dir():
-            return [], []
-        folders = sorted(path for path in self.places.staging_root.iterdir() if path.is_dir())
+        folders = entries(self.places.staging_root)
         gone = [folder for folder in folders if owners.is_gone(folder, now)]
         return gone, [folder for folder in folders if folder not in gone]
 
     def _end_for_the_dead(self, folder: Path) -> bool:
         """Step 3 for an attempt that took step 2 and died; one that did not is abandoned. True where it has an end."""
-        decision, unit = _read(folder / DECISION), owners.unit_of(folder)
+        decision, unit = read_if_present(folder / DECISION), owners.unit_of(folder)
         state = stand(self.places.attempt(folder.name), ABANDONED)
         if state == COMMITTED and decision is not None and unit is not None:
+            read_decision(folder / DECISION, unit, self.identity, decision)
             stand(self.places.decision(unit), decision)
         return state in (COMMITTED, ABANDONED)
 
@@ -304,12 +298,7 @@ def _check_parts(attempt: Attempt, row: Mapping[str, Any], parts: Sequence[Part]
     if len({part.path for part in parts}) != len(parts):
         raise ValueError(f"two parts of {attempt.unit} have one path")
     for part in parts:
-        found = parse_part_path(part.path)
-        if (
-            found is None
-            or found[:2] != (part.table, attempt.unit)
-            or part.table in ("documents", "quarantine", "runs")
-        ):
+        if not is_part_of(part.table, part.path, attempt.unit):
             raise ValueError(f"{part.path} is no part of {attempt.unit}")
     # What must be conserved is checked where it is joined: here the ranks' rows become one document.
     num_rows = sum(part.num_rows for part in parts if part.table == "tokens")
@@ -327,10 +316,3 @@ def _part_row(part: Part) -> dict[str, Any]:
         "bytes": part.num_bytes,
         "sha256": part.sha256,
     }
-
-
-def _read(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None

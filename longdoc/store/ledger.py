@@ -11,14 +11,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from longdoc.errors import OutputError
-from longdoc.store.parts import parse_part_path, part_path
-from longdoc.store.places import Places
+from longdoc.errors import InfrastructureError, OutputError
+from longdoc.store.parts import parse_part_path
+from longdoc.store.places import LEDGER_TABLES, Places, entries
 from longdoc.store.publish import publish_bytes, stand
 from longdoc.store.rows import DAMAGED, read_rows, rows_file
 from longdoc.store.schemas import OutputIdentity
 
-LEDGER_TABLES = ("quarantine", "runs")
+#: What `Ledger.quarantined` reads of a row.
+QUARANTINED_COLUMNS = ("doc_id", "doc_key", "source_uri", "stage", "reason", "needs", "attempts", "last_at")
 _COMMITTED_COLUMNS = ("doc_id", "doc_key", "attempt_id", "kind", "source_uri", "num_tokens", "committed_at")
 
 
@@ -55,14 +56,18 @@ class Ledger:
             found[document.doc_key] = document
         return found
 
-    def quarantined(self) -> dict[str, dict[str, Any]]:
-        """The newest row of each document in quarantine. A document that was committed since has left it."""
+    def quarantined(self, committed: Mapping[str, CommittedDocument] | None = None) -> dict[str, dict[str, Any]]:
+        """The newest row of each document in quarantine. A document that was committed since has left it.
+
+        `committed` is what `committed()` returned, where the caller has it already.
+        """
         newest: dict[str, dict[str, Any]] = {}
-        for row in self._rows("quarantine", None):
+        for row in self._rows("quarantine", QUARANTINED_COLUMNS):
             key = row["doc_key"] or row["doc_id"]
             if key not in newest or newest[key]["attempts"] < row["attempts"]:
                 newest[key] = row
-        committed = self.committed()
+        if committed is None:
+            committed = self.committed() if newest else {}
         read_since: dict[str, datetime] = {}
         for document in committed.values():
             read_since[document.doc_id] = max(
@@ -90,37 +95,43 @@ class Ledger:
             raise ValueError(f"run {run_id} was recorded before")
 
     def republish(self) -> None:
-        """Publish rows that were kept by a process that died before it published them."""
+        """Publish rows that were kept by a process that died before it published them.
+
+        Raises `InfrastructureError` for a kept file that does not hold a row of its table.
+        """
         for table in LEDGER_TABLES:
-            folder = self._places.kept_rows(table)
-            for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-                target = self._target(table, path.name)
+            for path in entries(self._places.kept_rows(table)):
+                target = self._places.kept_target(table, path.name)
                 if target is not None and not target.exists():
-                    publish_bytes(target, path.read_bytes(), scratch=self._places.scratch)
+                    publish_bytes(target, self._kept_row(path, table), scratch=self._places.scratch)
+
+    def _kept_row(self, path: Path, table: str) -> bytes:
+        try:
+            content = path.read_bytes()
+            (_,) = read_rows(content, table, self._identity)
+        except DAMAGED as error:
+            raise InfrastructureError(
+                f"{path} is damaged: {error}. Move it out of the output, and run again."
+            ) from error
+        return content
 
     def _keep(self, table: str, unit: str, number: int, content: bytes) -> bool:
-        path = part_path(table, unit, number)
-        kept = self._places.kept_rows(table) / Path(path).name
-        if stand(kept, content) != content:
+        target = self._places.published(table, unit, number)
+        if stand(self._places.kept_rows(table) / target.name, content) != content:
             return False
-        publish_bytes(self._places.root / path, content, scratch=self._places.scratch)
+        publish_bytes(target, content, scratch=self._places.scratch)
         return True
 
-    def _target(self, table: str, name: str) -> Path | None:
-        unit, _, rest = name.rpartition("-p")
-        digits = rest.removesuffix(".parquet")
-        return (
-            None if name.startswith(".") or not digits.isdigit() else self._places.published(table, unit, int(digits))
-        )
-
     def _earlier_failures(self, unit: str) -> tuple[datetime | None, int]:
-        paths = list(self._places.kept_rows("quarantine").glob(f"{unit}-p*.parquet"))
-        numbers = {int(path.stem.rpartition("-p")[2]): path for path in paths}
-        if not numbers:
-            return None, 0
-        last = max(numbers)
-        (row,) = self._read(numbers[last], "quarantine", ("first_at",))
-        return row["first_at"], last
+        """When a document failed first, and how often. Asked for one file at a time: listing them all is dear."""
+        folder, number = self._places.kept_rows("quarantine"), 0
+        last = first_at = None
+        while (path := folder / self._places.published("quarantine", unit, number + 1).name).exists():
+            last, number = path, number + 1
+        if last is not None:
+            # Each row repeats when the document failed first.
+            first_at = min((row["first_at"] for row in self._read(last, "quarantine", ("first_at",))), default=None)
+        return first_at, number
 
     def _rows(self, table: str, columns: tuple[str, ...] | None) -> Iterator[dict[str, Any]]:
         for path in sorted((self._places.root / table).glob("bucket=*/*.parquet")):
@@ -147,4 +158,4 @@ def quarantine_unit(row: Mapping[str, Any]) -> str:
         return str(row["doc_key"])
     if row["doc_id"] is None:
         raise ValueError("a document in quarantine needs a doc_key or a doc_id")
-    return hashlib.sha256(str(row["doc_id"]).encode()).hexdigest()
+    return hashlib.sha256(str(row["doc_id"]).encode("utf-8", "surrogatepass")).hexdigest()

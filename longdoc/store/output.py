@@ -1,29 +1,33 @@
 """Opening an output: what makes a folder one, and whether it is the one a run may write to.
 
-Refuses folders that hold something else, folders that cannot be written, and outputs of another schema version, model
-or set of outputs; each as an `OutputError` that names both sides.
+Refuses folders that hold something else, folders that cannot be written, file systems without hard links, and outputs
+of another schema version, model or set of outputs; each as an `OutputError` that names both sides.
 """
 
+import errno
 import json
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
 from longdoc.errors import OutputError
-from longdoc.files import create_exclusive
+from longdoc.files import link_exclusive, make_folder, write_new
 from longdoc.store.places import Places
 from longdoc.store.publish import local_folder, stand
 from longdoc.store.schemas import SCHEMA_VERSION, OutputIdentity
+
+# What link(2) and file systems without links answer: FAT and exFAT EPERM, SMB EOPNOTSUPP, FUSE ENOSYS.
+_NO_LINKS = frozenset({errno.EPERM, errno.EACCES, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK})
 
 
 def open_output(output: str, identity: OutputIdentity) -> Places:
     """Create the output or open it for writing. Raises `OutputError`."""
     places = Places(root=local_folder(output))
     try:
-        places.root.mkdir(parents=True, exist_ok=True)
+        make_folder(places.root)
         _refuse_foreign(output, places)
-        places.scratch.mkdir(parents=True, exist_ok=True)
-        _check_writable(places.scratch)
+        make_folder(places.scratch)
+        _check_writable(output, places.scratch)
         held = stand(places.output_json, _dump(identity))
     except OSError as error:
         cause = error.strerror or str(error)
@@ -54,11 +58,23 @@ def _refuse_foreign(output: str, places: Places) -> None:
         )
 
 
-def _check_writable(folder: Path) -> None:
+def _check_writable(output: str, folder: Path) -> None:
     # Asking by permission bits is wrong for root and for read-only mounts.
     probe = folder / f"probe.{token_hex(8)}"
-    create_exclusive(probe, b"")
-    probe.unlink()
+    second = probe.with_suffix(probe.suffix + ".link")
+    write_new(probe, b"")
+    try:
+        link_exclusive(probe, second)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        raise OutputError(
+            f"{output}: its file system has no hard links, which commits need; choose a folder on a local disk with "
+            "--output."
+        ) from error
+    finally:
+        for path in (probe, second):
+            path.unlink(missing_ok=True)
 
 
 def _dump(identity: OutputIdentity) -> bytes:

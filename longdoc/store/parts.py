@@ -15,8 +15,8 @@ from types import TracebackType
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from longdoc.errors import InfrastructureError
-from longdoc.files import HashingFile, fsync_path, sha256_file
+from longdoc.errors import InfrastructureError, ensure
+from longdoc.files import HashingFile, fsync_path, make_folder, sha256_file
 from longdoc.records import Part
 from longdoc.store.columns import TABLES
 from longdoc.store.schemas import METADATA_PREFIX, OutputIdentity, footer_metadata, schema_of
@@ -44,9 +44,14 @@ _DELTA = {"position", "text_byte_start", "text_byte_stop", "token_start", "token
 _SPLIT = {"logprob", "entropy", "mean_logprob", "max_surprisal"}
 
 
+def is_unit(name: object) -> bool:
+    """Whether `name` can name a unit; such a name is no way out of a folder."""
+    return isinstance(name, str) and _UNIT.fullmatch(name) is not None
+
+
 def part_path(table: str, unit: str, number: int) -> str:
     """The path of a part below the output. The bucket is the first byte of the SHA-256 of the unit's name."""
-    if table not in TABLES or _UNIT.fullmatch(unit) is None or number < 0:
+    if table not in TABLES or not is_unit(unit) or number < 0:
         raise ValueError(f"no part is called {table!r}, {unit!r}, {number!r}")
     bucket = hashlib.sha256(unit.encode()).hexdigest()[:2]
     return f"{table}/bucket={bucket}/{unit}-p{number:03d}.parquet"
@@ -181,7 +186,7 @@ class PartWriter:
     def _make_folders(self) -> None:
         # `folder` itself is never made: a rank that wakes after its attempt was abandoned must not bring it back.
         for folder in (self._final.parent.parent, self._final.parent):
-            folder.mkdir(exist_ok=True)
+            make_folder(folder, parents=False)
         if self._final.exists():
             raise FileExistsError(errno.EEXIST, "another rank has written it", str(self._final))
 
@@ -209,8 +214,8 @@ class PartWriter:
         if digest != self._sink.sha256:
             raise OSError(errno.EIO, "what was written does not read back", str(self._open))
         with pq.ParquetFile(self._open) as file:
-            assert file.metadata.num_rows == self._num_rows, f"{self._path}: rows were lost while writing"
-            assert file.schema_arrow.equals(self._schema), f"{self._path}: the schema changed while writing"
+            ensure(file.metadata.num_rows == self._num_rows, f"{self._path}: rows were lost while writing")
+            ensure(file.schema_arrow.equals(self._schema), f"{self._path}: the schema changed while writing")
         size = self._open.stat().st_size
         return Part(table=self._table, path=self._path, num_rows=self._num_rows, num_bytes=size, sha256=digest)
 

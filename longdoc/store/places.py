@@ -7,12 +7,33 @@ _longdoc/attempts/<attempt>     `committed` or `abandoned`, created once
 _longdoc/decisions/<unit>       the unit's documents rows, created once: byte for byte the documents part
 _longdoc/rows/<table>/          the same for rows of quarantine and runs
 _longdoc/scratch/               files that are being made
+
+A name below `_longdoc` becomes part of a path, so it is looked at before it is used; what has another name than
+these is foreign and never touched. Names with a dot in front are files that are being made, or a file manager's.
 """
 
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from longdoc.store.parts import part_path
+from longdoc.store.parts import is_unit, part_path
+
+LEDGER_TABLES = ("quarantine", "runs")
+_ATTEMPT_ID = re.compile(r"[0-9a-f]{32}")
+_KEPT_ROW = re.compile(r"(?P<unit>.+)-p(?P<number>[0-9]{3,9})\.parquet")
+
+
+def is_attempt_id(name: object) -> bool:
+    """Whether `name` is what an attempt is called."""
+    return isinstance(name, str) and _ATTEMPT_ID.fullmatch(name) is not None
+
+
+def entries(folder: Path) -> list[Path]:
+    """What lies in a folder below `_longdoc`, in order of the names, without what is being made."""
+    if not folder.is_dir():
+        return []
+    return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,3 +95,27 @@ class Places:
     def documents(self, unit: str) -> Path:
         """The published documents rows of a unit."""
         return self.published("documents", unit, 0)
+
+    def kept_target(self, table: str, name: str) -> Path | None:
+        """Where the kept rows file `name` is published; None where no rows file has such a name."""
+        found = _KEPT_ROW.fullmatch(name)
+        if found is None or not is_unit(found["unit"]):
+            return None
+        target = self.published(table, found["unit"], int(found["number"]))
+        return target if target.name == name else None
+
+    def foreign(self) -> Iterator[Path]:
+        """Everything in the folders below `_longdoc` that has another name, or is of another kind, than it may."""
+        for path in entries(self.decisions):
+            if not (is_unit(path.name) and path.is_file()):
+                yield path
+        for path in entries(self.attempts):
+            if not (is_attempt_id(path.name) and path.is_file()):
+                yield path
+        for path in entries(self.staging_root):
+            if not (is_attempt_id(path.name) and path.is_dir() and not path.is_symlink()):
+                yield path
+        for table in LEDGER_TABLES:
+            for path in entries(self.kept_rows(table)):
+                if not (self.kept_target(table, path.name) is not None and path.is_file()):
+                    yield path

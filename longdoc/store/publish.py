@@ -6,28 +6,33 @@ stands: a write that reported a failure may have landed, and deleting it then lo
 """
 
 import errno
+import hashlib
+import os
 import re
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_hex
 
 from longdoc.errors import InfrastructureError, OutputError
-from longdoc.files import create_exclusive, place, sha256_file
+from longdoc.files import create_exclusive, link_exclusive, sha256_file, write_new
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
-_REREADS = 20
-_REREAD_SECONDS = 0.05
 
 
 def local_folder(output: str) -> Path:
-    """The folder that `output` names. Raises `OutputError` for an object store or another URL."""
+    """The folder that `output` names. Raises `OutputError` for an object store, another URL or a path without UTF-8."""
     if scheme := _SCHEME.match(output):
         raise OutputError(
             f"{output}: outputs at {scheme.group()} are not supported yet. Give a local folder with --output."
         )
-    return Path(output).absolute()
+    folder = Path(output).absolute()
+    try:
+        str(folder).encode("utf-8")
+    except UnicodeEncodeError:
+        # Arrow takes paths in UTF-8 only.
+        raise OutputError(f"{output!r}: the path is not UTF-8. Give another folder with --output.") from None
+    return folder
 
 
 @contextmanager
@@ -38,38 +43,40 @@ def disk_faults(subject: str) -> Iterator[None]:
     except OSError as error:
         action = "Free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "Check the disk"
         cause = error.strerror or str(error)
+        if error.filename is not None:
+            cause += f" at {os.fspath(error.filename)!r}"
         raise InfrastructureError(f"{subject}: {cause}. {action} and run again; nothing committed is lost.") from error
 
 
 def stand(path: Path, content: bytes) -> bytes:
     """Create `path` with `content` only if absent, and return what stands there: ours, or what was there first.
 
-    Raises `OSError` only where nothing, or a torn piece of `content`, stands there afterwards.
+    Raises `OSError` only where something else than `content`, or nothing, stands there after a write that failed.
     """
     try:
         if create_exclusive(path, content):
             return content
     except OSError:
-        if _read_if_present(path) == content:
+        if read_if_present(path) == content:
             return content
         raise
-    return _read_complete(path)
+    return path.read_bytes()
 
 
-def publish_file(source: Path, target: Path, *, scratch: Path, num_bytes: int, sha256: str) -> None:
+def publish_file(source: Path, target: Path, *, num_bytes: int, sha256: str) -> None:
     """Make `target` a file of these bytes out of `source`; done already is well.
 
     Raises `InfrastructureError` where other bytes stand at `target`, `OSError` where neither file can be had.
     """
     try:
-        placed = place(source, target, scratch)
+        is_placed = link_exclusive(source, target)
     except OSError:
         if not target.exists():
             raise
-        placed = False
-    if not placed and (target.stat().st_size != num_bytes or sha256_file(target) != sha256):
+        is_placed = False
+    if not is_placed and (target.stat().st_size != num_bytes or sha256_file(target) != sha256):
         raise InfrastructureError(
-            f"{target} holds other bytes than the commit that decided it. Remove that file if it is not longdoc's, "
+            f"{target} holds other bytes than were decided for it. Remove that file if it is not longdoc's, "
             "and run again."
         )
 
@@ -80,28 +87,16 @@ def publish_bytes(target: Path, content: bytes, *, scratch: Path) -> None:
     Table roots hold finished Parquet files and nothing else, because pandas and Polars stumble over anything else.
     """
     source = scratch / f"{target.name}.{token_hex(8)}"
-    create_exclusive(source, content)
+    write_new(source, content)
     try:
-        if not place(source, target, scratch) and target.read_bytes() != content:
-            raise InfrastructureError(
-                f"{target} holds other bytes than were decided for it. Remove that file if it is not longdoc's, "
-                "and run again."
-            )
+        publish_file(source, target, num_bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
     finally:
         source.unlink(missing_ok=True)
 
 
-def _read_if_present(path: Path) -> bytes | None:
+def read_if_present(path: Path) -> bytes | None:
+    """The bytes of a file, or None where there is none. Raises `OSError` where it is there and cannot be read."""
     try:
         return path.read_bytes()
-    except OSError:
+    except FileNotFoundError:
         return None
-
-
-def _read_complete(path: Path) -> bytes:
-    # Without hard links a winner's file grows in sight; it is never empty once its writer is done.
-    for _ in range(_REREADS):
-        if content := path.read_bytes():
-            return content
-        time.sleep(_REREAD_SECONDS)
-    return b""

@@ -33,13 +33,17 @@ def rows_table(table: str, identity: OutputIdentity, rows: Sequence[Mapping[str,
         missing = [field.name for field in schema if not field.nullable and row.get(field.name) is None]
         if missing:
             raise ValueError(f"a {table} row lacks {', '.join(missing)}")
-    try:
-        arrays = [
-            pa.array([_value(name, row.get(name)) for row in rows], schema.field(name).type) for name in schema.names
-        ]
-    except (pa.ArrowException, TypeError) as error:
-        raise ValueError(f"a {table} row has a value of another type: {error}") from error
+    arrays = [_array(table, schema.field(name), [_value(name, row.get(name)) for row in rows]) for name in schema.names]
     return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _array(table: str, field: pa.Field, values: list[Any]) -> pa.Array:
+    try:
+        return pa.array(values, field.type)
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{field.name} of a {table} row holds {error.object!r}, which is not Unicode text") from error
+    except (pa.ArrowException, TypeError, OverflowError) as error:
+        raise ValueError(f"a {table} row has a value of another type in {field.name}: {error}") from error
 
 
 def rows_file(table: str, identity: OutputIdentity, rows: Sequence[Mapping[str, Any]], *, run_id: str) -> bytes:
@@ -52,9 +56,9 @@ def rows_file(table: str, identity: OutputIdentity, rows: Sequence[Mapping[str, 
     return content
 
 
-def read_rows(
+def read_table(
     source: Path | bytes, table: str, identity: OutputIdentity, columns: Iterable[str] | None = None
-) -> list[dict[str, Any]]:
+) -> pa.Table:
     """The rows of one small Parquet file of a table. Raises one of `DAMAGED` where it is damaged or another table's."""
     names = None if columns is None else list(columns)
     opened = pa.BufferReader(source) if isinstance(source, bytes) else source
@@ -63,7 +67,14 @@ def read_rows(
             raise ValueError(f"it does not have the schema of {table}")
         rows = file.read(columns=names)
     rows.validate(full=True)
-    found: list[dict[str, Any]] = rows.to_pylist()
+    return rows
+
+
+def read_rows(
+    source: Path | bytes, table: str, identity: OutputIdentity, columns: Iterable[str] | None = None
+) -> list[dict[str, Any]]:
+    """The same as dictionaries."""
+    found: list[dict[str, Any]] = read_table(source, table, identity, columns).to_pylist()
     return found
 
 

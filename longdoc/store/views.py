@@ -3,13 +3,18 @@
 Owns what *current* means: the version of each source that was committed last.
 """
 
+import re
+
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from longdoc.errors import OutputError
 from longdoc.store.columns import TABLES
 from longdoc.store.output import read_output
 from longdoc.store.schemas import schema_of
 
+# In brackets a character of a glob stands for itself (https://duckdb.org/docs/stable/data/multiple_files/overview).
+_GLOB = re.compile(r"[*?\[]")
 _CURRENT = """CREATE OR REPLACE VIEW current AS
 SELECT * FROM documents
 QUALIFY row_number() OVER (PARTITION BY doc_id ORDER BY committed_at DESC, doc_key) = 1;
@@ -19,15 +24,22 @@ QUALIFY row_number() OVER (PARTITION BY doc_id ORDER BY committed_at DESC, doc_k
 def create_views_sql(output: str) -> str:
     """SQL for DuckDB: a view of each table that has files, and `current`. Raises `OutputError`."""
     places, _ = read_output(output)
+    folder = _as_glob(str(places.root))
     statements = []
     for table in TABLES:
         if any((places.root / table).glob("*/*.parquet")):
-            pattern = f"{places.root}/{table}/*/*.parquet".replace("'", "''")
+            pattern = f"{folder}/{table}/*/*.parquet".replace("'", "''")
             source = f"read_parquet('{pattern}', hive_partitioning = false)"
             statements.append(f"CREATE OR REPLACE VIEW {table} AS FROM {source};\n")
     if any((places.root / "documents").glob("*/*.parquet")):
         statements.append(_CURRENT)
     return "".join(statements)
+
+
+def _as_glob(folder: str) -> str:
+    if "\\" in folder:
+        raise OutputError(f"{folder} has a backslash in its path, where DuckDB sees a separator; rename the folder.")
+    return _GLOB.sub(r"[\g<0>]", folder)
 
 
 def current_documents(output: str) -> pa.Table:

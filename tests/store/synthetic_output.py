@@ -4,6 +4,7 @@ Run as a script it commits one document and kills itself after a chosen step: `O
 """
 
 import hashlib
+import io
 import os
 import signal
 import sys
@@ -28,14 +29,15 @@ IDENTITY = OutputIdentity(
     outputs=("embeddings", "logprobs"),
     embedding_size=WIDTH,
 )
-SEGMENTS = (  # unit, kind, text, source bytes
-    (0, "file_header", "File: ä.py\n", 0),
-    (0, "file", "x = 'naïve €'\ny = 2\nprint(x)", 29),
-    (0, "padding", "\n", 0),
-    (1, "file", "", 512),
-    (2, "file_header", "File: b.txt\n", 0),
-    (2, "file", "Call me Ishmael.\x00\nSome years ago…\n", 36),
+SEGMENTS = (  # unit, kind, text
+    (0, "file_header", "File: ä.py\n"),
+    (0, "file", "x = 'naïve €'\ny = 2\nprint(x)"),
+    (0, "padding", "\n"),
+    (1, "file", ""),
+    (2, "file_header", "File: b.txt\n"),
+    (2, "file", "Call me Ishmael.\x00\nSome years ago…\n"),
 )
+NUM_BYTES_BINARY = 512  # of the file without text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,11 +58,9 @@ def vector(number: int) -> list[float]:
 
 def make_document(number: int, *, with_text: bool = True, version: int = 0) -> Synthetic:
     """Document `number`: its text repeats the segments above with the number in front; one token per two characters."""
-    texts = [
-        (unit, kind, f"{number}:" * (kind == "file" and text != "") + text, size) for unit, kind, text, size in SEGMENTS
-    ]
+    texts = [(unit, kind, f"{number}:" * (kind == "file" and text != "") + text) for unit, kind, text in SEGMENTS]
     segments, tokens, byte, char = [], [], 0, 0
-    for index, (unit, kind, text, size) in enumerate(texts):
+    for index, (unit, kind, text) in enumerate(texts):
         start = len(tokens)
         for place in range(0, len(text), 2):
             tokens.append((len(text[:place].encode()) + byte, index, ord(text[place]) * 3 + number))
@@ -73,24 +73,40 @@ def make_document(number: int, *, with_text: bool = True, version: int = 0) -> S
                 "path": f"dir/{unit}".encode() + b"\xff",
                 "display_path": f"dir/{unit}\\xff",
                 "reason": None if text else "binary",
-                "num_bytes_source": size,
                 "text_byte_start": byte,
                 "text_byte_stop": byte + len(text.encode()),
                 "char_start": char,
                 "char_stop": char + len(text),
                 "token_start": start,
                 "token_stop": len(tokens),
-                "num_lines": text.count("\n"),
+                "num_lines": len(io.StringIO(text, newline="\n").readlines()),
                 "embedding": vector(index) if text else None,
             }
+            | _source(kind, text.encode())
         )
         byte, char = byte + len(text.encode()), char + len(text)
-    text = "".join(text for _, _, text, _ in texts)
+    text = "".join(text for _, _, text in texts)
     doc_id, doc_key = f"file:///book-{number}", sha256(f"{number}/{version}".encode())
     token_rows = _token_rows(tokens)
-    row = _document_row(text, token_rows, sum(size for *_, size in SEGMENTS)) | {"doc_id": doc_id, "doc_key": doc_key}
+    num_bytes_source = sum(segment["num_bytes_source"] for segment in segments)
+    row = _document_row(text, token_rows, num_bytes_source) | {"doc_id": doc_id, "doc_key": doc_key}
     tables = {"segments": segments, "tokens": token_rows, "spans": _span_rows(text, segments, token_rows, with_text)}
     return Synthetic(doc_id=doc_id, doc_key=doc_key, tables=tables, row=row)
+
+
+def _source(kind: str, raw: bytes) -> dict[str, Any]:
+    """Where a segment came from: a file in UTF-8, a binary file without text, or nowhere."""
+    if kind != "file":
+        return {"num_bytes_source": 0}
+    if not raw:
+        return {"num_bytes_source": NUM_BYTES_BINARY, "source_sha256": sha256(bytes(NUM_BYTES_BINARY))}
+    return {
+        "encoding": "utf-8",
+        "encoding_source": "utf-8",
+        "num_bytes_source": len(raw),
+        "source_sha256": sha256(raw),
+        "blob_id": hashlib.sha1(b"blob %d\0" % len(raw) + raw).hexdigest(),
+    }
 
 
 def _token_rows(tokens: list[tuple[int, int, int]]) -> list[dict[str, Any]]:
@@ -128,8 +144,7 @@ def _span_rows(
                     "token_stop": end,
                     "text_byte_start": starts[start],
                     "text_byte_stop": starts[end],
-                    "line_start": 1,
-                    "line_stop": 2,
+                    **_lines(text.encode(), mine[1], starts[start], starts[end]),
                     "text": text.encode()[starts[start] : starts[end]].decode() if with_text else None,
                     "embedding": vector(len(rows)),
                     "mean_logprob": sum(scores) / len(scores),
@@ -137,6 +152,18 @@ def _span_rows(
                 }
             )
     return rows
+
+
+def _lines(text: bytes, content: dict[str, Any], byte_start: int, byte_stop: int) -> dict[str, int]:
+    """The lines of the content that hold the span's bytes, by going through its characters."""
+    line, lines = 1, []
+    for byte in range(content["text_byte_start"], content["text_byte_stop"]):
+        if byte_start <= byte < byte_stop:
+            lines.append(line)
+        line += text[byte] == ord("\n")
+    # A span with no byte of the content is before its first or after its last.
+    around = 1 if byte_stop <= content["text_byte_start"] else line
+    return {"line_start": min(lines, default=around), "line_stop": max(lines, default=around - 1) + 1}
 
 
 def _document_row(text: str, tokens: list[dict[str, Any]], num_bytes_source: int) -> dict[str, Any]:

@@ -84,10 +84,10 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
 def test_an_existing_output_that_became_read_only_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     OutputStore.open(str(tmp_path), IDENTITY)
 
-    def read_only(*_: object) -> bool:
+    def read_only(*_: object) -> None:
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr("longdoc.store.output.create_exclusive", read_only)
+    monkeypatch.setattr("longdoc.store.output.write_new", read_only)
     with pytest.raises(OutputError, match="is not writable: Read-only file system"):
         OutputStore.open(str(tmp_path), IDENTITY)
 

@@ -1,0 +1,94 @@
+"""What is known of documents: committed, in quarantine, and the runs that are recorded."""
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from store_actions import no_faults
+from synthetic_output import IDENTITY, commit_document, make_document, make_output
+
+from longdoc.errors import OutputError
+from longdoc.store.commit import OutputStore
+from longdoc.store.rows import read_rows
+
+
+def test_committed_documents_are_known_by_their_rows(tmp_path: Path) -> None:
+    store = make_output(tmp_path)
+    documents = store.committed()
+    assert {key: (found.doc_id, found.num_tokens) for key, found in documents.items()} == {
+        document.doc_key: (document.doc_id, len(document.tables["tokens"]))
+        for document in (make_document(1), make_document(2))
+    }
+    (path,) = tmp_path.glob(f"documents/*/{make_document(1).doc_key}-p000.parquet")
+    path.write_bytes(b"PAR1 nonsense")
+    with pytest.raises(OutputError, match="cannot be read"):
+        store.committed()
+
+
+FAILURE: dict[str, Any] = {"source_uri": "file:///x", "stage": "plan", "reason": "over_capacity", "error": "too long"}
+
+
+def test_quarantine_counts_failures_and_keeps_the_first_time(tmp_path: Path) -> None:
+    store = OutputStore.open(str(tmp_path), IDENTITY)
+    key = make_document(1).doc_key
+    for needs in ("2 GiB a rank", "3 GiB a rank"):
+        store.quarantine(doc_id="file:///x", doc_key=key, needs=needs, **FAILURE)
+    row = OutputStore.read(str(tmp_path)).quarantined()[key]
+    assert (row["attempts"], row["needs"], row["reason"]) == (2, "3 GiB a rank", "over_capacity")
+    rows = [row for path in sorted(tmp_path.glob("quarantine/*/*")) for row in read_rows(path, "quarantine", IDENTITY)]
+    assert [row["attempts"] for row in rows] == [1, 2]
+    assert rows[1]["first_at"] == rows[0]["first_at"] == rows[0]["last_at"] < rows[1]["last_at"]
+    assert commit_document(store, make_document(1))
+    assert store.quarantined() == {}
+
+
+def test_a_document_without_a_key_is_quarantined_by_its_name_until_it_is_committed(tmp_path: Path) -> None:
+    store = OutputStore.open(str(tmp_path), IDENTITY)
+    document = make_document(1)
+    store.quarantine(doc_id=document.doc_id, doc_key=None, **FAILURE)
+    assert set(store.quarantined()) == {document.doc_id}
+    commit_document(store, document)
+    assert store.quarantined() == {}
+    store.quarantine(doc_id=document.doc_id, doc_key=None, **FAILURE)
+    assert store.quarantined()[document.doc_id]["attempts"] == 2
+    with pytest.raises(ValueError, match="needs a doc_key or a doc_id"):
+        store.quarantine(doc_id=None, doc_key=None, **FAILURE)
+
+
+def test_two_drivers_that_record_failures_never_take_one_number(tmp_path: Path) -> None:
+    stores = [OutputStore.open(str(tmp_path), IDENTITY) for _ in range(4)]
+    threads = [
+        threading.Thread(target=lambda store=store: store.quarantine(doc_id="x", doc_key=None, **FAILURE))
+        for store in stores
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    rows = [row for path in tmp_path.glob("quarantine/*/*") for row in read_rows(path, "quarantine", IDENTITY)]
+    assert sorted(row["attempts"] for row in rows) == [1, 2, 3, 4]
+    no_faults(tmp_path)
+
+
+def test_a_row_that_was_kept_and_not_published_is_published_by_recovery(tmp_path: Path) -> None:
+    store = make_output(tmp_path)
+    published = sorted(path for table in ("quarantine", "runs") for path in tmp_path.glob(f"{table}/*/*"))
+    contents = [path.read_bytes() for path in published]
+    for path in published:
+        path.unlink()
+    store.recover()
+    assert [path.read_bytes() for path in published] == contents
+    no_faults(tmp_path)
+
+
+def test_a_run_is_recorded_once(tmp_path: Path) -> None:
+    store = make_output(tmp_path)
+    (path,) = tmp_path.glob("runs/*/*")
+    (row,) = read_rows(path, "runs", IDENTITY)
+    assert (row["run_id"], json.loads(row["configuration"])) == ("run1", {"a": 1})
+    with pytest.raises(ValueError, match="run run1 was recorded before"):
+        store.record_run(row | {"exit_code": 4})
+    with pytest.raises(ValueError, match="a runs row lacks run_id"):
+        store.record_run({})
