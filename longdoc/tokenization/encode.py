@@ -5,7 +5,6 @@ the ids stand for exactly the document's bytes, segment by segment; refuses text
 """
 
 import multiprocessing
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -15,10 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
-from longdoc.errors import DocumentError, InfrastructureError
+from longdoc.errors import DocumentError, InfrastructureError, ensure
 from longdoc.records import Document, Int32s, Segment, TokenSequence
 from longdoc.tokenization.cache import TokenCache, TokenKey
 from longdoc.tokenization.seams import cut
+from longdoc.tokenization.set_aside import BYTE_WITHOUT_TOKEN, places_without_token, set_aside
 from longdoc.tokenization.vocabulary import Vocabulary
 
 EncodePieces = Callable[[Sequence[str]], Sequence[Int32s]]
@@ -52,6 +52,23 @@ def encode_document(
     if cache is not None:
         cache.put_many({keys[at]: token_ids for at, token_ids in fresh.items() if at in keys})
     return _join(document, vocabulary, known | fresh)
+
+
+def encode_setting_aside(
+    document: Document,
+    vocabulary: Vocabulary,
+    *,
+    cache: TokenCache | None = None,
+    encode_pieces: EncodePieces | None = None,
+) -> tuple[Document, TokenSequence]:
+    """The document without the text of those files that this vocabulary cannot express, and its token ids.
+
+    Only files of a repository are set aside, each as a segment with a reason (see `set_aside`); a book is one text, so
+    for it, and for a repository whose own name cannot be encoded, this raises as `encode_document` does.
+    """
+    if document.kind == "repository":
+        document = set_aside(document, vocabulary.missing_bytes)
+    return document, encode_document(document, vocabulary, cache=cache, encode_pieces=encode_pieces)
 
 
 @contextmanager
@@ -108,7 +125,7 @@ def _encode_segments(
             pieces_of[text] = list(range(len(pieces), len(pieces) + len(cuts)))
             pieces += cuts
     encoded = encode(pieces) if pieces else []
-    assert len(encoded) == len(pieces), f"{len(encoded)} of {len(pieces)} pieces came back encoded"
+    ensure(len(encoded) == len(pieces), f"{len(encoded)} of {len(pieces)} pieces came back encoded")
     joined = {text: np.concatenate([encoded[at] for at in places]) for text, places in pieces_of.items()}
     by_segment = {segment.segment_index: joined[document.segment_text(segment)] for segment in segments}
     for segment in segments:
@@ -156,8 +173,10 @@ def _join(document: Document, vocabulary: Vocabulary, by_segment: dict[int, Int3
     segment_starts = np.zeros(len(ids) + 1, dtype=np.int64)
     np.cumsum([len(some) for some in ids], out=segment_starts[1:])
     wanted = [*(segment.text_byte_start for segment in document.segments), len(document.text)]
-    if byte_starts[segment_starts].tolist() != wanted:
-        raise AssertionError(f"{document.source_uri}: tokens were lost or doubled where segments were joined")
+    ensure(
+        byte_starts[segment_starts].tolist() == wanted,
+        f"{document.source_uri}: tokens were lost or doubled where segments were joined",
+    )
     return TokenSequence(
         token_ids=token_ids,
         byte_starts=byte_starts,
@@ -168,19 +187,14 @@ def _join(document: Document, vocabulary: Vocabulary, by_segment: dict[int, Int3
 
 
 def _refuse_missing_bytes(document: Document, vocabulary: Vocabulary) -> None:
-    missing = vocabulary.missing_bytes
-    if not missing or (found := re.search(b"[" + re.escape(missing) + b"]", document.text)) is None:
-        return
-    at = found.start()
-    segment = next(s for s in document.segments if s.text_byte_start <= at < s.text_byte_stop)
-    line = 1 + document.text.count(b"\n", segment.text_byte_start, at)
-    raise DocumentError(
-        f"{_place(document, segment)}, line {line}: byte 0x{found.group()[0]:02x} has no token in this model's "
-        "vocabulary; leave the file out (--exclude) or use another model",
-        stage="encode",
-        reason="byte_without_token",
-        needs="a model whose vocabulary has all bytes",
-    )
+    for segment, line, byte in places_without_token(document, vocabulary.missing_bytes):
+        raise DocumentError(
+            f"{_place(document, segment)}, line {line}: byte 0x{byte:02x} has no token in this model's "
+            "vocabulary; leave the file out (--exclude) or use another model",
+            stage="encode",
+            reason=BYTE_WITHOUT_TOKEN,
+            needs="a model whose vocabulary has all bytes",
+        )
 
 
 def _place(document: Document, segment: Segment) -> str:
