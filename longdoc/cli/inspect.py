@@ -31,6 +31,9 @@ class _Failure:
 
 
 _Opened = tuple[DocumentRef, Document]
+# Folders below folders in the tree of a repository; what lies deeper is one branch with a long name.
+_LEVELS = 20
+_WIDTH = 1_000_000
 
 
 @click.command()
@@ -113,7 +116,8 @@ def split_bytes(document: Document) -> tuple[int, int]:
 def _print_trees(sources: Sequence[Source], skipped: Sequence[tuple[str, str]]) -> int:
     from rich.console import Console
 
-    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+    # As wide as it takes: rich leaves out what stands beyond the terminal's width, and the terminal wraps by itself.
+    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True, width=_WIDTH)
     num_failed = 0
     for entry in _read(sources):
         if isinstance(entry, _Failure):
@@ -138,17 +142,19 @@ def _tree(document: Document) -> "Tree":
         if segment.display_path is not None and not segment.is_content:
             continue  # a header or a padding newline: no byte of the source; the totals count them
         *parents, name = (segment.display_path or "").split("/")
-        branch = _folder(folders, tuple(parents))
+        shown, deeper = tuple(parents[:_LEVELS]), "/".join(parents[_LEVELS:])
+        branch = _folder(folders, (*shown, deeper) if deeper else shown)
         branch.add(Text(_segment_line(segment, name)))
     return tree
 
 
-def _folder(folders: dict[tuple[str, ...], "Tree"], parents: tuple[str, ...]) -> "Tree":
+def _folder(folders: dict[tuple[str, ...], "Tree"], path: tuple[str, ...]) -> "Tree":
     from rich.text import Text
 
-    if parents not in folders:
-        folders[parents] = _folder(folders, parents[:-1]).add(Text(f"{parents[-1]}/"))
-    return folders[parents]
+    for depth in range(1, len(path) + 1):
+        if path[:depth] not in folders:
+            folders[path[:depth]] = folders[path[: depth - 1]].add(Text(f"{path[depth - 1]}/"))
+    return folders[path]
 
 
 def _segment_line(segment: Segment, name: str) -> str:

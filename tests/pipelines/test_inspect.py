@@ -51,6 +51,24 @@ def test_a_repository_is_a_tree_of_bytes(repository: Path) -> None:
     ]
 
 
+def test_folders_beyond_a_depth_are_one_flat_path(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "-q", "-b", "main", str(tmp_path)], check=True)
+    commit = ["commit refs/heads/main", "committer A <a@b.c> 0 +0000", "data 1", "x"]
+    for path, text in (("d/" * 1200 + "deep", "1\n"), ("d/" * 1200 + "too", "2\n"), ("d/" * 20 + "shown", "3\n")):
+        commit += [f"M 100644 inline {path}", f"data {len(text)}", text]
+    subprocess.run(
+        ["git", "-C", str(tmp_path), "fast-import", "--quiet"], input="\n".join(commit).encode() + b"\n", check=True
+    )
+    lines = run(tmp_path).output.splitlines()
+    assert [line.split("── ")[1] for line in lines[2:] if "── " in line] == [
+        *["d/"] * 20,
+        "/".join("d" * 1180) + "/",
+        "deep  2 bytes · utf-8",
+        "too  2 bytes · utf-8",
+        "shown  2 bytes · utf-8",
+    ]
+
+
 def test_how_an_encoding_was_found_is_shown(repository: Path) -> None:
     (line,) = [line for line in run(repository).output.splitlines() if "old.txt" in line]
     assert line.endswith(("(guess)", "(latin-1)"))
