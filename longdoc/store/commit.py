@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from longdoc.errors import InfrastructureError
-from longdoc.records import Part
+from longdoc.records import Part, display
 from longdoc.store import attempts as owners
 from longdoc.store.attempts import Attempt, Heartbeat
 from longdoc.store.decisions import is_part_of, read_decision
@@ -136,7 +136,9 @@ class OutputStore:
         """
         with disk_faults(f"{self.places.root} could not be recovered"):
             for path in self.places.foreign():
-                raise InfrastructureError(f"{path} is not longdoc's. Move it out of the output and run again.")
+                raise InfrastructureError(
+                    f"{display(str(path))} is not longdoc's. Move it out of the output and run again."
+                )
             now = owners.file_system_time(self.places.scratch)
             gone, live = self._staged_attempts(now)
             ended = [folder for folder in gone if self._end_for_the_dead(folder)]

@@ -12,6 +12,7 @@ from typing import Any
 
 from longdoc.errors import OutputError
 from longdoc.files import link_exclusive, make_folder, write_new
+from longdoc.records import display
 from longdoc.store.places import Places
 from longdoc.store.publish import local_folder, stand
 from longdoc.store.schemas import SCHEMA_VERSION, OutputIdentity
@@ -31,7 +32,9 @@ def open_output(output: str, identity: OutputIdentity) -> Places:
         held = stand(places.output_json, _dump(identity))
     except OSError as error:
         cause = error.strerror or str(error)
-        raise OutputError(f"{output} is not writable: {cause}. Choose another folder with --output.") from error
+        raise OutputError(
+            f"{display(output)} is not writable: {cause}. Choose another folder with --output."
+        ) from error
     _refuse_other(output, _parse(output, held), identity)
     return places
 
@@ -43,9 +46,9 @@ def read_output(output: str) -> tuple[Places, OutputIdentity]:
         held = places.output_json.read_bytes()
     except (FileNotFoundError, NotADirectoryError) as error:
         what = "is not an output of longdoc" if places.root.exists() else "does not exist"
-        raise OutputError(f"{output} {what}. Name the folder that `longdoc run --output` wrote.") from error
+        raise OutputError(f"{display(output)} {what}. Name the folder that `longdoc run --output` wrote.") from error
     except OSError as error:
-        raise OutputError(f"{output} cannot be read: {error.strerror}. Check its permissions.") from error
+        raise OutputError(f"{display(output)} cannot be read: {error.strerror}. Check its permissions.") from error
     return places, _parse(output, held)
 
 
@@ -54,7 +57,7 @@ def _refuse_foreign(output: str, places: Places) -> None:
     names = {entry.name for entry in places.root.iterdir()}
     if not places.output_json.exists() and names - {places.internal.name}:
         raise OutputError(
-            f"{output} is not empty and not an output of longdoc. Choose an empty or new folder with --output."
+            f"{display(output)} is not empty and not an output of longdoc. Choose an empty or new folder with --output."
         )
 
 
@@ -69,8 +72,8 @@ def _check_writable(output: str, folder: Path) -> None:
         if error.errno not in _NO_LINKS:
             raise
         raise OutputError(
-            f"{output}: its file system has no hard links, which commits need; choose a folder on a local disk with "
-            "--output."
+            f"{display(output)}: its file system has no hard links, which commits need; choose a folder on a local "
+            "disk with --output."
         ) from error
     finally:
         for path in (probe, second):
@@ -89,10 +92,11 @@ def _parse(output: str, held: bytes) -> OutputIdentity:
             return OutputIdentity.from_json(fields)
     except (ValueError, TypeError, KeyError) as error:
         raise OutputError(
-            f"{output}/_longdoc/output.json is damaged: {error}. Restore it, or choose another folder with --output."
+            f"{display(output)}/_longdoc/output.json is damaged: {error}. Restore it, or choose another folder with "
+            "--output."
         ) from error
     raise OutputError(
-        f"{output} has schema version {version}, this longdoc has version {SCHEMA_VERSION}. "
+        f"{display(output)} has schema version {version}, this longdoc has version {SCHEMA_VERSION}. "
         "Use the longdoc that wrote it, or choose another folder with --output."
     )
 
@@ -100,18 +104,18 @@ def _parse(output: str, held: bytes) -> OutputIdentity:
 def _refuse_other(output: str, held: OutputIdentity, wanted: OutputIdentity) -> None:
     if (held.model_digest, held.tokenizer_sha256) != (wanted.model_digest, wanted.tokenizer_sha256):
         raise OutputError(
-            f"{output} holds model {_model(held)}, this run uses {_model(wanted)}. An output holds one model: "
+            f"{display(output)} holds model {_model(held)}, this run uses {_model(wanted)}. An output holds one model: "
             f"choose another folder with --output, or use --model {held.model}."
         )
     if held.outputs != wanted.outputs:
         raise OutputError(
-            f"{output} holds {_outputs(held)}, this run computes {_outputs(wanted)}. An output holds one set: "
+            f"{display(output)} holds {_outputs(held)}, this run computes {_outputs(wanted)}. An output holds one set: "
             f"choose another folder with --output, or use --outputs {','.join(held.outputs)}."
         )
     if held.embedding_size != wanted.embedding_size:
         raise OutputError(
-            f"{output} holds embeddings of {held.embedding_size} numbers, this run's have {wanted.embedding_size}. "
-            "Choose another folder with --output."
+            f"{display(output)} holds embeddings of {held.embedding_size} numbers, this run's have "
+            f"{wanted.embedding_size}. Choose another folder with --output."
         )
 
 

@@ -16,6 +16,7 @@ from secrets import token_hex
 
 from longdoc.errors import InfrastructureError, OutputError
 from longdoc.files import create_exclusive, link_exclusive, sha256_file, write_new
+from longdoc.records import display
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 
@@ -24,14 +25,14 @@ def local_folder(output: str) -> Path:
     """The folder that `output` names. Raises `OutputError` for an object store, another URL or a path without UTF-8."""
     if scheme := _SCHEME.match(output):
         raise OutputError(
-            f"{output}: outputs at {scheme.group()} are not supported yet. Give a local folder with --output."
+            f"{display(output)}: outputs at {scheme.group()} are not supported yet. Give a local folder with --output."
         )
     folder = Path(output).absolute()
     try:
         str(folder).encode("utf-8")
     except UnicodeEncodeError:
         # Arrow takes paths in UTF-8 only.
-        raise OutputError(f"{output!r}: the path is not UTF-8. Give another folder with --output.") from None
+        raise OutputError(f"{display(output)}: the path is not UTF-8. Give another folder with --output.") from None
     return folder
 
 

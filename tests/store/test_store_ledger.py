@@ -1,16 +1,18 @@
 """What is known of documents: committed, in quarantine, and the runs that are recorded."""
 
 import json
+import os
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 from store_actions import no_faults
-from synthetic_output import IDENTITY, commit_document, make_document, make_output
+from synthetic_output import IDENTITY, commit_document, make_document, make_output, write_parts
 
 from longdoc.errors import OutputError
 from longdoc.store.commit import OutputStore
+from longdoc.store.ledger import QUARANTINED_COLUMNS
 from longdoc.store.rows import read_rows
 
 
@@ -92,3 +94,45 @@ def test_a_run_is_recorded_once(tmp_path: Path) -> None:
         store.record_run(row | {"exit_code": 4})
     with pytest.raises(ValueError, match="a runs row lacks run_id"):
         store.record_run({})
+
+
+def test_quarantine_is_read_without_the_documents_where_they_are_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = make_output(tmp_path)
+    committed, wanted = store.committed(), store.quarantined()
+    assert [set(row) for row in wanted.values()] == [set(QUARANTINED_COLUMNS)]
+    for path in tmp_path.glob("documents/*/*"):
+        path.unlink()
+    assert store.quarantined(committed) == wanted
+    store.quarantine(doc_id=make_document(1).doc_id, doc_key=make_document(1).doc_key, **FAILURE)
+    assert store.quarantined(committed) == wanted, "what is committed has left quarantine"
+
+
+def test_recording_a_failure_lists_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With n failures kept, one more must not cost n."""
+    store = OutputStore.open(str(tmp_path), IDENTITY)
+
+    def listed(folder: Path, *_: Any) -> None:
+        raise AssertionError(f"{folder} was listed")
+
+    for method in ("glob", "iterdir", "rglob"):
+        monkeypatch.setattr(Path, method, listed)
+    for name in ("scandir", "listdir"):
+        monkeypatch.setattr(os, name, listed)
+    for _ in range(2):
+        store.quarantine(doc_id="x", doc_key=None, **FAILURE)
+    monkeypatch.undo()
+    assert store.quarantined()["x"]["attempts"] == 2
+
+
+def test_text_that_is_not_unicode_is_refused_by_the_name_of_its_column(tmp_path: Path) -> None:
+    """A file name with bytes that are not UTF-8 reaches Python as lone surrogates, which no Parquet file can hold."""
+    store = OutputStore.open(str(tmp_path), IDENTITY)
+    with pytest.raises(ValueError, match=r"^doc_id of a quarantine row holds 'file:///\\udcff', which is not Unicode"):
+        store.quarantine(doc_id="file:///\udcff", doc_key=None, **FAILURE)
+    document = make_document(1)
+    attempt = store.begin(document.doc_key)
+    row = document.row | {"title": "\udcff"}
+    with pytest.raises(ValueError, match=r"^title of a documents row holds '\\udcff', which is not Unicode text"):
+        store.commit(attempt, document_row=row, parts=write_parts(attempt, document))

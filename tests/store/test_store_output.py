@@ -1,7 +1,9 @@
 """Opening an output: what is refused, and with which words."""
 
 import dataclasses
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +92,39 @@ def test_an_existing_output_that_became_read_only_is_refused(tmp_path: Path, mon
     monkeypatch.setattr("longdoc.store.output.write_new", read_only)
     with pytest.raises(OutputError, match="is not writable: Read-only file system"):
         OutputStore.open(str(tmp_path), IDENTITY)
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS])
+def test_a_file_system_without_hard_links_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def unsupported(source: Any, target: Any) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "link", unsupported)
+    with pytest.raises(
+        OutputError, match=r"has no hard links, which commits need; choose a folder on a local disk"
+    ):
+        OutputStore.open(str(tmp_path), IDENTITY)
+    assert list((tmp_path / "_longdoc" / "scratch").iterdir()) == []
+
+
+def test_a_disk_that_is_full_while_an_output_is_made_is_no_file_system_without_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(source: Any, target: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "link", full)
+    with pytest.raises(OutputError, match="is not writable: No space left on device"):
+        OutputStore.open(str(tmp_path), IDENTITY)
+
+
+def test_a_path_that_is_not_utf8_is_refused_in_words_that_can_be_printed(tmp_path: Path) -> None:
+    for again in (OutputStore.read, lambda output: OutputStore.open(output, IDENTITY)):
+        with pytest.raises(OutputError, match="the path is not UTF-8") as refusal:
+            again(os.fsdecode(bytes(tmp_path) + b"/\xff"))
+        assert str(refusal.value).isprintable()
 
 
 @pytest.mark.parametrize("output", ["s3://bucket/x", "gs://bucket/x", "https://host/x"])

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from synthetic_output import IDENTITY, commit_document, make_document, make_output
 
+from longdoc.errors import OutputError
 from longdoc.store.columns import TABLES
 from longdoc.store.commit import OutputStore
 from longdoc.store.schemas import schema_of
@@ -114,9 +115,21 @@ def test_views_exist_only_for_tables_that_have_files(tmp_path: Path) -> None:
     assert current_documents(str(tmp_path)).num_rows == 0
 
 
-def test_a_quote_in_the_outputs_name_is_no_end_of_it(tmp_path: Path) -> None:
-    store = OutputStore.open(str(tmp_path / "Alice's"), IDENTITY)
-    commit_document(store, make_document(1))
+@pytest.mark.parametrize("name", ["Alice's", "books [1]", "a*", "what?", "[!a", "{x}", "**", "a]b"])
+def test_the_outputs_name_is_taken_as_it_is(tmp_path: Path, name: str) -> None:
+    """Another output stands beside it that the name would match if it were a pattern."""
+    for output, numbers in ((name, (1,)), ("books 1", (2, 3)), ("axy", (2, 3)), ("what!", (2, 3))):
+        store = OutputStore.open(str(tmp_path / output), IDENTITY)
+        for number in numbers:
+            commit_document(store, make_document(number))
     with duckdb.connect() as connection:
-        connection.execute(create_views_sql(str(tmp_path / "Alice's")))
+        connection.execute(create_views_sql(str(tmp_path / name)))
         assert connection.sql("SELECT count(*) FROM documents").fetchall() == [(1,)]
+
+
+def test_a_backslash_that_duckdb_cannot_read_is_refused(tmp_path: Path) -> None:
+    store = OutputStore.open(str(tmp_path / "a\\b"), IDENTITY)
+    commit_document(store, make_document(1))
+    with pytest.raises(OutputError, match="has a backslash in its path"):
+        create_views_sql(str(tmp_path / "a\\b"))
+    assert current_documents(str(tmp_path / "a\\b")).num_rows == 1

@@ -1,6 +1,9 @@
 """`longdoc verify` on the command line: what it prints, as what, and with which exit code."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 from click.testing import CliRunner
@@ -37,3 +40,38 @@ def test_the_command_refuses_what_is_no_output(tmp_path: Path) -> None:
     done = CliRunner().invoke(verify_command, [str(tmp_path)])
     assert isinstance(done.exception, OutputError)
     assert done.exception.exit_code == 2
+
+
+def add_awkward_names(output: Path) -> None:
+    """A name that would clear a terminal, and one that is not UTF-8."""
+    (output / "tokens" / "x\x1b[2J\n.json").touch()
+    (output / "tokens" / os.fsdecode(b"\xff.json")).touch()
+
+
+def test_names_of_files_do_not_reach_the_terminal_raw(output: Path) -> None:
+    add_awkward_names(output)
+    done = run_strictly(output)
+    assert (done.returncode, done.stderr) == (1, f"Error: {output} does not hold what was promised: 2 faults.\n")
+    lines = done.stdout.splitlines()
+    assert all(line.isprintable() for line in lines)
+    assert [line.partition(": is not")[0] for line in lines[:2]] == [
+        r"tokens: tokens/x\x1b[2J\n.json",
+        r"tokens: tokens/\xff.json",
+    ]
+
+
+def test_names_of_files_survive_json(output: Path) -> None:
+    add_awkward_names(output)
+    done = run_strictly(output, "--json")
+    faults = json.loads(done.stdout)["faults"]
+    assert [os.fsencode(fault["subject"]) for fault in faults] == [b"tokens/x\x1b[2J\n.json", b"tokens/\xff.json"]
+
+
+def run_strictly(output: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """The command in a process whose output takes UTF-8 and nothing else."""
+    return subprocess.run(
+        [sys.executable, "-m", "longdoc", "verify", str(output), *options],
+        capture_output=True,
+        encoding="utf-8",
+        env=os.environ | {"PYTHONIOENCODING": "utf-8:strict", "PYTHONUTF8": "1"},
+    )
