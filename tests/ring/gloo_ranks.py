@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 
 from longdoc.errors import InfrastructureError
+from longdoc.model.sources import LocalModel
 from longdoc.ring.exchange.distributed import DistributedExchange
 from longdoc.ring.kernels import choose_kernel
 from longdoc.ring.layout import LAYOUTS, Layout
@@ -32,8 +33,8 @@ def open_exchange(rank: int, num_ranks: int, folder: Path, timeout_s: float) -> 
     return exchange
 
 
-def exact_main(rank: int, num_ranks: int, folder: Path) -> None:
-    """Run every attention and every model forward on the ring and leave this rank's parts in a file."""
+def exact_main(rank: int, num_ranks: int, folder: Path, tiny: LocalModel | None) -> None:
+    """Run every attention and every model forward on the ring and leave this rank's parts in files."""
     from ring_oracles import document, random_qkv, shard_attention, shard_logprobs, small_llama
 
     exchange = open_exchange(rank, num_ranks, folder, 120.0)
@@ -49,9 +50,26 @@ def exact_main(rank: int, num_ranks: int, folder: Path) -> None:
                 logprobs = shard_logprobs(exchange, layout, models[dtype], document(num_tokens))
                 parts[kind, num_tokens, str(dtype)] = attended, logprobs
     torch.save(parts, folder / f"{rank}.pt")
+    if tiny is not None:
+        torch.save(_tiny_parts(exchange, tiny), folder / f"tiny-{rank}.pt")
     exchange.close()
     exchange.close()
     assert not dist.is_initialized()
+
+
+def _tiny_parts(exchange: DistributedExchange, tiny: LocalModel) -> dict[tuple[str, int, str], torch.Tensor]:
+    from tiny_random import ring_model, shard_states
+
+    return {
+        (kind, num_tokens, str(dtype)): shard_states(
+            exchange,
+            Layout(kind=kind, num_tokens=num_tokens, num_ranks=exchange.num_ranks),
+            ring_model(tiny, dtype),
+        )
+        for kind in LAYOUTS
+        for num_tokens in LENGTHS
+        for dtype in DTYPES
+    }
 
 
 def reduce_main(rank: int, num_ranks: int, folder: Path) -> None:

@@ -20,15 +20,17 @@ from ring_oracles import (
     small_llama,
     whole_logprobs,
 )
+from tiny_random import logprob_error
 
+from longdoc.model.sources import LocalModel
 from longdoc.ring.layout import LAYOUTS, Layout
 
 ATTENTION_TOLERANCES = {torch.float64: 1e-12, torch.float32: 5e-6}
 MODEL_TOLERANCES = {torch.float64: 1e-6, torch.float32: 1e-3}
 
 
-def run_processes(main: Callable[[int, int, Path], None], num_ranks: int, folder: Path) -> None:
-    mp.spawn(main, (num_ranks, folder), num_ranks)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+def run_processes(main: Callable[..., None], num_ranks: int, folder: Path, *more: object) -> None:
+    mp.spawn(main, (num_ranks, folder, *more), num_ranks)  # type: ignore[no-untyped-call]  # torch leaves it untyped
 
 
 @functools.cache
@@ -44,10 +46,34 @@ def expected_logprobs(num_tokens: int, dtype: torch.dtype) -> torch.Tensor:
     return whole_logprobs(model, document(num_tokens))
 
 
-@pytest.mark.parametrize("num_ranks", [2, 3])
-def test_processes_compute_what_one_plain_forward_does(num_ranks: int, tmp_path: Path) -> None:
-    run_processes(exact_main, num_ranks, tmp_path)
-    parts = [torch.load(tmp_path / f"{rank}.pt") for rank in range(num_ranks)]
+@pytest.fixture(scope="module", params=[2, 3])
+def exact_ring(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, Path]:
+    """A ring of processes that has computed everything, and where each rank left its parts."""
+    try:
+        tiny = request.getfixturevalue("tiny_model")
+    except pytest.skip.Exception:
+        tiny = None  # the rest needs no model
+    folder = tmp_path_factory.mktemp("exact")
+    run_processes(exact_main, request.param, folder, tiny)
+    return request.param, folder
+
+
+def test_processes_give_the_log_probabilities_of_one_plain_pass(
+    tiny_model: LocalModel, exact_ring: tuple[int, Path]
+) -> None:
+    num_ranks, folder = exact_ring
+    parts = [torch.load(folder / f"tiny-{rank}.pt") for rank in range(num_ranks)]
+    assert len(parts[0]) == len(LAYOUTS) * len(LENGTHS) * len(DTYPES)
+    for kind, num_tokens in [(kind, num_tokens) for kind in LAYOUTS for num_tokens in LENGTHS]:
+        layout = Layout(kind=kind, num_tokens=num_tokens, num_ranks=num_ranks)
+        for dtype in DTYPES:
+            states = gather(layout, [part[kind, num_tokens, str(dtype)] for part in parts], dim=0)
+            assert logprob_error(tiny_model, states) <= MODEL_TOLERANCES[dtype]
+
+
+def test_processes_compute_what_one_plain_forward_does(exact_ring: tuple[int, Path]) -> None:
+    num_ranks, folder = exact_ring
+    parts = [torch.load(folder / f"{rank}.pt") for rank in range(num_ranks)]
     assert len(parts[0]) == len(LAYOUTS) * len(LENGTHS) * len(DTYPES)
     for kind, num_tokens in [(kind, num_tokens) for kind in LAYOUTS for num_tokens in LENGTHS]:
         layout = Layout(kind=kind, num_tokens=num_tokens, num_ranks=num_ranks)
