@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from longdoc.cluster.messages import ComputeJob
+from longdoc.errors import ensure
 from longdoc.model.sources import LocalModel
 from longdoc.outputs.work import RankWork
 from longdoc.records import Receipt
@@ -75,7 +76,7 @@ class RingWorker:
         self._exchange = DistributedExchange(self._mesh.get_group("ring"), timeout_s=timeout_seconds)
         total = torch.ones(1)
         self._exchange.all_reduce(total)
-        assert int(total) == num_ranks, f"{int(total)} of {num_ranks} ranks answered"
+        ensure(int(total) == num_ranks, f"{int(total)} of {num_ranks} ranks answered")
 
     def compute(self, job: ComputeJob, work: RankWork) -> Receipt | Fault:
         """Run one document; see `compute_document`. After an exception this rank leaves the ring."""

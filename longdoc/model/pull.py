@@ -27,6 +27,7 @@ from longdoc.model.gguf import GgufModel
 from longdoc.model.registry import BUILT_INS, DEFAULT_MODEL, MARKER, BuiltIn, Wheel
 from longdoc.model.safetensors_file import LazyTensor, write_safetensors
 from longdoc.model.tiny import tiny_config, tiny_tensors
+from longdoc.records import display
 
 Report = Callable[[str], None]
 _STALE_SECONDS = 24 * 3600
@@ -45,8 +46,9 @@ def pull(entry: BuiltIn, report: Report) -> Path:
                 _build_random(entry, entry.seed, folder, report)
             write_new(folder / MARKER, _json_bytes(_provenance(entry)))
     except OSError as error:
+        cache = display(str(entry.folder.parent))
         raise ModelError(
-            f"model {entry.name}: the cache at {entry.folder.parent} cannot be written ({error.strerror or error}); "
+            f"model {entry.name}: the cache at {cache} cannot be written ({error.strerror or error}); "
             "make room there, or set LONGDOC_CACHE to a folder with 1 GB free"
         ) from None
     return entry.folder

@@ -8,7 +8,11 @@ import pytest
 
 @pytest.mark.parametrize(
     ("module", "absent"),
-    [("longdoc.ring.plan", ["torch", "transformers", "ray"]), ("longdoc.ring.hook", ["transformers", "ray"])],
+    [
+        ("longdoc.ring.plan", ["torch", "transformers", "ray"]),
+        ("longdoc.ring.kernels", ["torch", "transformers", "ray"]),
+        ("longdoc.ring.hook", ["transformers", "ray"]),
+    ],
 )
 def test_importing_the_ring_loads_no_more_than_it_needs(module: str, absent: list[str]) -> None:
     code = f"import sys, {module}; sys.exit(any(name in sys.modules for name in {absent!r}))"

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import _set_pg_timeout
 
-from longdoc.errors import PeerLostError
+from longdoc.errors import PeerLostError, ensure
 from longdoc.ring.exchange import ReduceOp, Transfer
 
 # Each message between two ranks has the next tag, so that a schedule out of step times out and never delivers the
@@ -57,7 +57,7 @@ class DistributedExchange:
 
     def start(self, sends: Sequence[Transfer], receives: Sequence[Transfer]) -> None:
         """Post all sends and receives as one batch."""
-        assert not self._pending, "start was called twice without finish"
+        ensure(not self._pending, "start was called twice without finish")
         transfers = [("sending to", *send) for send in sends] + [("receiving from", *receive) for receive in receives]
         if not transfers:
             return
@@ -73,7 +73,7 @@ class DistributedExchange:
         self._pending = list(zip(names, works, strict=True))
 
     def _operation(self, what: str, peer: int, tensor: torch.Tensor) -> dist.P2POp:
-        assert tensor.is_contiguous(), "only contiguous tensors can be sent or received"
+        ensure(tensor.is_contiguous(), "only contiguous tensors can be sent or received")
         operation = dist.isend if what == "sending to" else dist.irecv
         tag = self._num_messages[what, peer] % _NUM_TAGS
         self._num_messages[what, peer] += 1
@@ -105,7 +105,7 @@ class DistributedExchange:
 
     def all_reduce(self, tensor: torch.Tensor, op: ReduceOp = "sum") -> None:
         """Reduce over all ranks, in place."""
-        assert not self._pending, "all_reduce was called between start and finish"
+        ensure(not self._pending, "all_reduce was called between start and finish")
         reduce_op = dist.ReduceOp.SUM if op == "sum" else dist.ReduceOp.MAX
         failure = None
         try:
@@ -129,7 +129,8 @@ class DistributedExchange:
             gc.collect()
 
     def _open_group(self) -> dist.ProcessGroup:
-        assert self._group is not None, "the exchange is closed"
+        if self._group is None:
+            raise AssertionError("the exchange is closed")
         return self._group
 
 

@@ -2,7 +2,7 @@
 
 Legend: H query heads, G key-value heads (H is a multiple of G; heads are never repeated), T queries, S keys, D head
 dimension. A kernel returns the natural log-sum-exp; a backend with another base or another convention for empty rows
-converts before it returns. A backend that is missing is refused, never replaced.
+converts before it returns. A backend that is missing is refused, never replaced. The names are known without torch.
 """
 
 from typing import TYPE_CHECKING, Protocol
