@@ -24,7 +24,7 @@ from longdoc.store.attempts import Attempt, Heartbeat
 from longdoc.store.decisions import is_part_of, read_decision
 from longdoc.store.ledger import CommittedDocument, Ledger
 from longdoc.store.output import open_output, read_output
-from longdoc.store.places import Places, entries
+from longdoc.store.places import Places, entries, is_temporary
 from longdoc.store.publish import disk_faults, publish_bytes, publish_file, read_if_present, stand
 from longdoc.store.rows import rows_file
 from longdoc.store.schemas import OutputIdentity
@@ -287,7 +287,7 @@ class OutputStore:
         folders = [self.places.internal, self.places.decisions, self.places.attempts, self.places.scratch]
         for folder in [*folders, self.places.kept_rows("quarantine"), self.places.kept_rows("runs")]:
             for path in folder.iterdir() if folder.is_dir() else ():
-                is_unfinished = path.name.startswith(".") or folder == self.places.scratch
+                is_unfinished = is_temporary(path.name) or folder == self.places.scratch
                 if is_unfinished and path.is_file() and now - path.stat().st_mtime > owners.STALE_SECONDS:
                     path.unlink(missing_ok=True)
 

@@ -21,12 +21,18 @@ from longdoc.store.parts import is_unit, part_path
 
 LEDGER_TABLES = ("quarantine", "runs")
 _ATTEMPT_ID = re.compile(r"[0-9a-f]{32}")
+_TEMPORARY = re.compile(r"\..+\.[0-9a-f]{16}")
 _KEPT_ROW = re.compile(r"(?P<unit>.+)-p(?P<number>[0-9]{3,9})\.parquet")
 
 
 def is_attempt_id(name: object) -> bool:
     """Whether `name` is what an attempt is called."""
     return isinstance(name, str) and _ATTEMPT_ID.fullmatch(name) is not None
+
+
+def is_temporary(name: str) -> bool:
+    """Whether `name` is what `longdoc.files` calls a file that it is making."""
+    return _TEMPORARY.fullmatch(name) is not None
 
 
 def entries(folder: Path) -> list[Path]:

@@ -231,9 +231,13 @@ def test_a_discarded_attempt_cannot_be_committed(tmp_path: Path) -> None:
 
 def test_half_made_files_of_dead_processes_are_swept_when_old(tmp_path: Path) -> None:
     store = OutputStore.open(str(tmp_path), IDENTITY)
-    old, young = tmp_path / "_longdoc" / "scratch" / "old", tmp_path / "_longdoc" / "scratch" / "young"
-    for path in (old, young):
+    internal = tmp_path / "_longdoc"
+    old, young = (internal / "scratch" / name for name in ("old", "young"))
+    torn = internal / "decisions" / f".unit.{'0' * 16}"
+    torn.parent.mkdir()
+    for path in (old, young, torn):
         path.touch()
-    os.utime(old, (1.0, 1.0))
+    for path in (old, torn):
+        os.utime(path, (1.0, 1.0))
     store.recover()
-    assert (old.exists(), young.exists()) == (False, True)
+    assert (old.exists(), torn.exists(), young.exists()) == (False, False, True)

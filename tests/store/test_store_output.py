@@ -102,9 +102,7 @@ def test_a_file_system_without_hard_links_is_refused(
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "link", unsupported)
-    with pytest.raises(
-        OutputError, match=r"has no hard links, which commits need; choose a folder on a local disk"
-    ):
+    with pytest.raises(OutputError, match=r"has no hard links, which commits need; choose a folder on a local disk"):
         OutputStore.open(str(tmp_path), IDENTITY)
     assert list((tmp_path / "_longdoc" / "scratch").iterdir()) == []
 

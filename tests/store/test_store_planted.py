@@ -1,6 +1,7 @@
 """Files that somebody else put below `_longdoc`: named, never followed, never removed."""
 
 import json
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -137,8 +138,11 @@ def test_what_is_not_longdocs_stops_a_recovery_and_is_a_fault(
 
 def test_a_file_managers_own_files_are_no_fault(output: Path) -> None:
     for folder in ("decisions", "attempts", "staging", "rows/runs"):
-        (output / "_longdoc" / folder / ".DS_Store").touch()
+        path = output / "_longdoc" / folder / ".DS_Store"
+        path.touch()
+        os.utime(path, (1.0, 1.0))
     recover(output)
+    assert len(list(output.glob("_longdoc/**/.DS_Store"))) == 4
     assert faults_of(output) == []
 
 
