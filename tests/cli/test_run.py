@@ -30,6 +30,10 @@ def rows(output: Path, table: str, columns: str = "*"):
     return duckdb.sql(query).fetchall()
 
 
+def rows_or_none(output: Path, table: str):
+    return rows(output, table) if (output / table).is_dir() else None
+
+
 def snapshot(output: Path):
     """Every published file: its inode, time and content."""
     files = sorted(output.glob("*/bucket=*/*.parquet"))
@@ -267,6 +271,25 @@ def test_an_interrupted_run_leaves_no_process_and_is_resumed(tmp_path, tiny_mode
     assert longdoc(*arguments).code == 0
     assert len(rows(tmp_path / "out", "documents")) == 3
     assert longdoc("verify", tmp_path / "out").code == 0
+
+
+def test_a_lost_rank_ends_the_run_with_its_name_and_the_next_run_finishes(tmp_path, tiny_model, three_books):
+    arguments = ("run", three_books, "-o", tmp_path / "out", *TINY)
+    process = start(str(tmp_path), *arguments)
+    wait_for_line(process, "tokens, computing")
+    ranks = [pid for pid in processes_of(str(tmp_path)) if "RingWorker" in psutil.Process(pid).name()]
+    assert len(ranks) == 2
+    os.kill(ranks[1], signal.SIGKILL)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 4, err
+    assert "computing" in err
+    assert "lost" in err
+    assert "Traceback" not in err
+    assert_all_gone(str(tmp_path))
+    assert rows_or_none(tmp_path / "out", "quarantine") is None
+    ended = longdoc(*arguments)
+    assert ended.code == 0, ended.err
+    assert len(rows(tmp_path / "out", "documents")) == 3
 
 
 def test_a_driver_killed_in_the_second_of_three_documents_is_resumed(tmp_path, tiny_model, three_books):
