@@ -22,7 +22,7 @@ from longdoc.records import Document, DocumentRef, Int32s, TokenSequence
 from longdoc.reporting import Fault
 from longdoc.ring.layout import Layout
 from longdoc.tokenization.cache import TokenCache
-from longdoc.tokenization.encode import batch_texts, encode_document
+from longdoc.tokenization.encode import batch_texts, encode_setting_aside
 from longdoc.tokenization.vocabulary import Vocabulary
 
 #: Characters of a text from which on further tasks help with the encoding.
@@ -46,7 +46,7 @@ def read_tokens(
         )
     vocabulary = Vocabulary.load(Path(model_folder))
     with TokenCache(cache_folder() / "tokens.sqlite") as cache:
-        return document, encode_document(document, vocabulary, cache=cache, encode_pieces=encode_pieces)
+        return encode_setting_aside(document, vocabulary, cache=cache, encode_pieces=encode_pieces)
 
 
 def prepare(
