@@ -24,13 +24,12 @@ def test_cleaning_up_never_hides_what_is_on_its_way():
 
     with pytest.raises(InfrastructureError, match="disk full"):
         clean_up(fail)
-    try:
+    with pytest.raises(DocumentError) as caught:
         try:
             raise DocumentError("bad", stage="read", reason="empty")
         finally:
             clean_up(fail)
-    except DocumentError as error:
-        assert error.__notes__ == ["disk full"]
+    assert caught.value.__notes__ == ["disk full"]
 
 
 class Silent:
