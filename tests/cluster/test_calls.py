@@ -24,11 +24,15 @@ def test_cleaning_up_never_hides_what_is_on_its_way():
 
     with pytest.raises(InfrastructureError, match="disk full"):
         clean_up(fail)
-    with pytest.raises(DocumentError) as caught:
+
+    def stop_and_fail_to_clean_up():
         try:
             raise DocumentError("bad", stage="read", reason="empty")
         finally:
             clean_up(fail)
+
+    with pytest.raises(DocumentError) as caught:
+        stop_and_fail_to_clean_up()
     assert caught.value.__notes__ == ["disk full"]
 
 
