@@ -1,5 +1,8 @@
 """Telling the cause from its echoes, and the watch over ranks, without a cluster."""
 
+import subprocess
+import sys
+
 import pytest
 
 from longdoc.cluster import group
@@ -77,3 +80,11 @@ def test_one_rank_that_moves_keeps_the_ring(monkeypatch):
     for beats in range(10):
         ring.now = 50.0 * beats
         ring.answers(rank0=1, rank1=beats)
+
+
+def test_reading_and_encoding_need_no_torch():
+    code = (
+        "import sys, longdoc.cluster.ingest, connectors.text; assert not {'torch', 'transformers'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
