@@ -14,8 +14,9 @@ from longdoc.model.sources import LocalModel
 LOGITS_TILE_BYTES = 32 << 20
 #: Interpreter, torch, transformers and Ray in one rank's process, before any weight.
 PROCESS_BYTES = 520 << 20
-#: Ids, labels, positions, rows and their scores: what a token costs outside of the model.
-BOOKKEEPING_BYTES = 160
+#: What a token costs outside of the model: ids, labels, positions (60), its row and its pieces (80), scores (16), and
+#: its row in Arrow before it is written, names included (200).
+BOOKKEEPING_BYTES = 360
 #: What one rank does even on a slow, busy machine, in FLOP/s; only bounds how long to wait, never shown.
 SLOW_FLOPS = 5e9
 #: Nobody waits longer than this for a peer, nor less than that for a sign of life, in seconds.
