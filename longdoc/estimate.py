@@ -11,9 +11,9 @@ from longdoc.errors import DocumentError
 from longdoc.model.sources import LocalModel
 
 #: A tile of logits in float32 fills at most this many bytes.
-LOGITS_TILE_BYTES = 32 << 20
+LOGITS_TILE_BYTES = 16 << 20
 #: Interpreter, torch, transformers and Ray in one rank's process, before any weight.
-PROCESS_BYTES = 520 << 20
+PROCESS_BYTES = 440 << 20
 #: What a token costs outside of the model: ids, labels, positions (60), its row and its pieces (80), scores (16), and
 #: its row in Arrow before it is written, names included (200).
 BOOKKEEPING_BYTES = 360
