@@ -29,8 +29,9 @@ class RingSpec:
 
     @property
     def cpus_per_rank(self) -> float:
-        """Cores that one rank reserves, rounded down to Ray's resolution."""
-        return int(min(1.0, RING_SHARE * self.num_cores / self.num_ranks) * 1000) / 1000
+        """Cores that one rank reserves: a fraction to Ray's resolution, or, above one, a whole number as Ray wants."""
+        share = RING_SHARE * self.num_cores / self.num_ranks
+        return float(int(share)) if share > 1 else int(share * 1000) / 1000
 
     @property
     def threads_per_rank(self) -> int:

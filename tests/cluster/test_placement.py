@@ -1,0 +1,52 @@
+"""The size of a ring on a machine, and the folders that Ray instances leave."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from longdoc.cluster import local
+from longdoc.cluster.placement import RingSpec, check_fits
+from longdoc.errors import CapacityError, StartError
+
+
+@pytest.mark.parametrize(
+    ("num_ranks", "num_cores", "cpus", "threads"),
+    [(2, 2, 0.8, 1), (1, 2, 1.0, 2), (4, 2, 0.4, 1), (7, 2, 0.228, 1), (2, 16, 6.0, 8), (3, 64, 17.0, 21)],
+)
+def test_ranks_share_the_cores_and_leave_some_to_readers(num_ranks, num_cores, cpus, threads):
+    spec = RingSpec(num_ranks=num_ranks, num_cores=num_cores)
+    assert (spec.cpus_per_rank, spec.threads_per_rank) == (cpus, threads)
+    assert spec.cpus_per_rank * num_ranks < num_cores
+    assert spec.is_crowded == (num_ranks > num_cores)
+
+
+def test_four_ranks_a_core_are_the_most():
+    check_fits(RingSpec(num_ranks=8, num_cores=2))
+    with pytest.raises(
+        CapacityError, match=r"A ring of 13 does not fit .* 2 CPU cores, which carry at most 8 ranks"
+    ) as e:
+        check_fits(RingSpec(num_ranks=13, num_cores=2))
+    assert "5 too many, 2 cores short. Use --ring-size 8 or less." in str(e.value)
+
+
+def test_folders_of_killed_runs_are_swept_and_others_stay(tmp_path, monkeypatch):
+    monkeypatch.setattr(local, "_temporary_folder", lambda: str(tmp_path))
+    gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+    dead = int(gone.stdout)
+    kept = {f"longdoc-{os.getpid()}-own", f"longdoc-{dead}-kept", "longdoc-notes", "other"}
+    for name in {*kept, f"longdoc-{dead}-left"}:
+        (tmp_path / name).mkdir()
+    (tmp_path / f"longdoc-{dead}-kept" / "kept").touch()
+    local._sweep()
+    assert {path.name for path in tmp_path.iterdir()} == kept
+
+
+def test_a_process_that_is_connected_to_ray_is_left_alone(monkeypatch):
+    import ray
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    monkeypatch.setattr(ray, "shutdown", lambda: pytest.fail("the caller's Ray was shut down"))
+    with pytest.raises(StartError, match="connected to a Ray cluster already"), local.local_ray(num_cpus=1):
+        pass
