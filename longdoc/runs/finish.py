@@ -98,7 +98,8 @@ class Finisher:
             seconds=seconds,
         )
         parts = [part for receipt in receipts for part in receipt.parts]
-        self.record.peak_rss_bytes = tuple(receipt.facts["peak_rss_bytes"] for receipt in receipts)
+        peaks = [receipt.facts["peak_rss_bytes"] for receipt in receipts]
+        self.record.peak_rss_bytes = tuple(map(max, peaks, self.record.peak_rss_bytes or peaks))
         if self.store.commit(attempt, document_row=row, parts=parts):
             self.record.num_committed += 1
             self.record.num_tokens += summary.num_tokens
