@@ -5,6 +5,7 @@ weights and the interpreter come on top. Nothing here measures: `capacity_bytes`
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from longdoc.errors import DocumentError
@@ -33,12 +34,10 @@ class ModelShape:
     """The sizes the formulas need. `value_bytes` is the size of one number in the model's dtype."""
 
     hidden_size: int
-    intermediate_size: int
     num_layers: int
     num_heads: int
     num_kv_heads: int
     head_dim: int
-    vocab_size: int
     num_parameters: int
     value_bytes: int
 
@@ -47,12 +46,10 @@ class ModelShape:
         """The shape of a model in one dtype."""
         return cls(
             hidden_size=model.hidden_size,
-            intermediate_size=model.intermediate_size,
             num_layers=model.num_layers,
             num_heads=model.num_heads,
             num_kv_heads=model.num_kv_heads,
             head_dim=model.head_dim,
-            vocab_size=model.vocab_size,
             num_parameters=model.num_parameters,
             value_bytes=_DTYPE_BYTES[dtype],
         )
@@ -77,23 +74,31 @@ def bytes_per_rank(shape: ModelShape, num_tokens: int, num_ranks: int) -> int:
     return fixed + -(-num_tokens // num_ranks) * bytes_per_token(shape)
 
 
-def smallest_ring(shape: ModelShape, num_tokens: int, total_bytes: int, *, most: int) -> int | None:
-    """The fewest ranks, at most `most`, that together fit `total_bytes` of one machine; None where none do."""
+def smallest_ring(shape: ModelShape, num_tokens: int, capacity_of: Callable[[int], int], *, most: int) -> int | None:
+    """The fewest ranks, at most `most`, whose share of the document fits each of them; None where none do.
+
+    `capacity_of(n)` is what each of n ranks may use. Ranks that share one machine's memory only add their fixed part,
+    so there the answer is 1 or None; GPUs bring memory of their own.
+    """
     for num_ranks in range(1, most + 1):
-        if num_ranks * bytes_per_rank(shape, num_tokens, num_ranks) <= total_bytes:
+        if bytes_per_rank(shape, num_tokens, num_ranks) <= capacity_of(num_ranks):
             return num_ranks
     return None
 
 
-def check_capacity(shape: ModelShape, num_tokens: int, num_ranks: int, capacity_bytes: int, *, name: str) -> None:
-    """Raise `DocumentError` when one rank's share does not fit what a rank may use."""
-    needed = bytes_per_rank(shape, num_tokens, num_ranks)
-    if needed <= capacity_bytes:
+def check_capacity(
+    shape: ModelShape, num_tokens: int, num_ranks: int, capacity_of: Callable[[int], int], *, most: int, name: str
+) -> None:
+    """Raise `DocumentError` when one rank's share does not fit what a rank may use, naming a ring that would do."""
+    needed, capacity = bytes_per_rank(shape, num_tokens, num_ranks), capacity_of(num_ranks)
+    if needed <= capacity:
         return
-    fits = max(0, (capacity_bytes - bytes_per_rank(shape, 0, num_ranks)) // bytes_per_token(shape)) * num_ranks
+    fits = max(0, (capacity - bytes_per_rank(shape, 0, num_ranks)) // bytes_per_token(shape)) * num_ranks
+    other = smallest_ring(shape, num_tokens, capacity_of, most=most)
+    action = "Use a machine with more memory." if other is None else f"Use --ring-size {other}, which fits here."
     raise DocumentError(
         f"{name}: {num_tokens:,} tokens need {format_bytes(needed)} on each of {num_ranks} ranks, and each has "
-        f"{format_bytes(capacity_bytes)}; about {fits:,} tokens would fit. Use a machine with more memory.",
+        f"{format_bytes(capacity)}; about {fits:,} tokens would fit. {action}",
         stage="plan",
         reason=OVER_CAPACITY,
         needs=f"{needed} bytes on each of {num_ranks} ranks for {num_tokens} tokens",

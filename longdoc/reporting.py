@@ -54,23 +54,3 @@ class Reporter(Protocol):
 
     def quarantined(self, source_uri: str, fault: Fault) -> None:
         """A document was set aside with its reason."""
-
-
-class Silent:
-    """A reporter that says nothing."""
-
-    def note(self, message: str) -> None: ...  # noqa: D102
-
-    def planned(self, *, todo: Sequence[DocumentRef], num_committed: int, num_quarantined: int) -> None: ...  # noqa: D102
-
-    def reading(self, ref: DocumentRef) -> None: ...  # noqa: D102
-
-    def started(self, ref: DocumentRef, *, num_tokens: int) -> None: ...  # noqa: D102
-
-    def progressed(self, ref: DocumentRef, progress: Progress) -> None: ...  # noqa: D102
-
-    def committed(self, ref: DocumentRef, *, num_tokens: int, seconds: float) -> None: ...  # noqa: D102
-
-    def overtaken(self, ref: DocumentRef) -> None: ...  # noqa: D102
-
-    def quarantined(self, source_uri: str, fault: Fault) -> None: ...  # noqa: D102

@@ -37,7 +37,7 @@ def run(config: RunConfig, sources: Sequence[Source], reporter: Reporter) -> Run
             configuration=configuration_of(config, model),
             store=store,
             retry_quarantine=config.retry_quarantine,
-            fits_now=lambda needs: fits_now(needs, shape, ring.num_ranks, ingest.capacity_bytes),
+            fits_now=lambda needs: fits_now(needs, shape, ring.num_ranks, ingest.total_bytes // ring.num_ranks),
         )
         reporter.planned(
             todo=[document.ref for document in plan.todo],
@@ -49,7 +49,7 @@ def run(config: RunConfig, sources: Sequence[Source], reporter: Reporter) -> Run
             for found in plan.unreadable:
                 finisher.set_aside(found)
             if plan.todo:
-                announce(config, model, ring, reporter)
+                announce(config, model, ring, ingest, reporter)
                 with open_stream(
                     plan.todo,
                     ring=ring,

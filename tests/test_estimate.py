@@ -19,12 +19,10 @@ from longdoc.estimate import (
 
 SHAPE = ModelShape(
     hidden_size=100,
-    intermediate_size=400,
     num_layers=2,
     num_heads=4,
     num_kv_heads=2,
     head_dim=16,
-    vocab_size=1000,
     num_parameters=1_000_000,
     value_bytes=4,
 )
@@ -43,18 +41,25 @@ def test_memory_grows_with_tokens_a_rank_and_with_nothing_else():
 
 def test_the_smallest_ring_is_the_first_that_fits_all_its_ranks():
     # On one machine a second rank only adds its fixed part, so the smallest ring that fits at all is a ring of one.
-    assert smallest_ring(SHAPE, 10_000_000, bytes_per_rank(SHAPE, 10_000_000, 1), most=8) == 1
-    assert smallest_ring(SHAPE, 10_000_000, 1, most=8) is None
+    assert smallest_ring(SHAPE, 10_000_000, lambda n: bytes_per_rank(SHAPE, 10_000_000, 1) // n, most=8) == 1
+    assert smallest_ring(SHAPE, 10_000_000, lambda n: 1, most=8) is None
+    # Ranks with memory of their own: five of a fifth each fit where four of a quarter do not.
+    own = bytes_per_rank(SHAPE, 2_000_000, 1)
+    assert smallest_ring(SHAPE, 10_000_000, lambda n: own, most=8) == 5
+    assert smallest_ring(SHAPE, 10_000_000, lambda n: own, most=4) is None
 
 
 def test_over_capacity_names_the_numbers_and_what_would_fit():
     capacity = bytes_per_rank(SHAPE, 1000, 2)
-    check_capacity(SHAPE, 1000, 2, capacity, name="a.txt")
+    check_capacity(SHAPE, 1000, 2, lambda n: capacity, most=8, name="a.txt")
     with pytest.raises(
         DocumentError, match=r"a\.txt: 9,000 tokens need .* on each of 2 ranks.* about 1,000 tokens"
     ) as e:
-        check_capacity(SHAPE, 9000, 2, capacity, name="a.txt")
+        check_capacity(SHAPE, 9000, 2, lambda n: capacity, most=8, name="a.txt")
     assert (e.value.stage, e.value.reason) == ("plan", "over_capacity")
+    assert str(e.value).endswith("Use a machine with more memory.")
+    with pytest.raises(DocumentError, match=r"Use --ring-size 1, which fits here\.$"):
+        check_capacity(SHAPE, 9000, 2, lambda n: bytes_per_rank(SHAPE, 9000, 1) // n, most=8, name="a.txt")
     assert not fits_now(e.value.needs, SHAPE, 2, capacity)
     assert fits_now(e.value.needs, SHAPE, 18, capacity)
     assert fits_now(e.value.needs, SHAPE, 2, bytes_per_rank(SHAPE, 9000, 2))

@@ -17,7 +17,7 @@ def models() -> None:
     """
 
 
-@models.command("list")
+@models.command("list", short_help="Show the built-in models and where the pulled ones are.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list: name, source, sha256, path or null.")
 def list_command(as_json: bool) -> None:
     """Show the built-in models and where the pulled ones are."""
@@ -31,7 +31,7 @@ def list_command(as_json: bool) -> None:
         click.echo(f"  path    {entry.path or 'not pulled yet: longdoc models pull ' + entry.name}")
 
 
-@models.command("pull")
+@models.command("pull", short_help="Fetch a built-in model into the cache.")
 @click.argument("name")
 def pull_command(name: str) -> None:
     """Fetch the built-in model NAME into the cache, verify its checksum and convert it.
@@ -42,7 +42,7 @@ def pull_command(name: str) -> None:
     click.echo(f"{model.name} is in {model.folder}\n{_facts(model)}")
 
 
-@models.command("check")
+@models.command("check", short_help="Prove that a model gives on a ring what it gives alone.")
 @click.argument("name")
 def check_command(name: str) -> None:
     """Prove that model NAME (built-in or a folder) gives on a ring what it gives in one piece.

@@ -5,6 +5,7 @@ all of them, so a fault of the document is agreed on before anybody acts on it. 
 """
 
 import contextlib
+import ctypes
 import resource
 import sys
 from collections.abc import Callable
@@ -60,8 +61,10 @@ def compute_document(
     Returns the receipt, or on every rank alike the fault of the document (a state that is not finite).
     Raises `InfrastructureError` where another rank or the disk fails.
     """
+    release_free_memory()
     reset_peak_memory()
     hidden_nC = forward(engine, exchange, job, work, report)
+    release_free_memory()
     if fault := _agree_on_finite(hidden_nC, exchange, job, work):
         return fault
     scored_rows = np.flatnonzero(work.rows.predictor >= 0).astype(np.int64)
@@ -71,8 +74,7 @@ def compute_document(
         _pool(pieces, hidden_nC, work, scores, scored_rows if wants_scores else scored_rows[:0], exchange, job)
         for pieces in (work.span_pieces, work.segment_pieces, work.document_pieces)
     ]
-    parts = _write_parts(job, work, scores if wants_scores else None, scored_rows, pooled)
-    beat()
+    parts = _write_parts(job, work, scores if wants_scores else None, scored_rows, pooled, beat)
     return Receipt(rank=work.shard.rank, parts=tuple(parts), facts=_facts(work, pooled[2], engine))
 
 
@@ -133,7 +135,12 @@ def _pool(
 
 
 def _write_parts(
-    job: ComputeJob, work: RankWork, scores: Scores | None, scored_rows: Int64s, pooled: list[PooledPieces]
+    job: ComputeJob,
+    work: RankWork,
+    scores: Scores | None,
+    scored_rows: Int64s,
+    pooled: list[PooledPieces],
+    beat: Callable[[], None],
 ) -> list[Part]:
     spans, segments, _ = pooled
     tables = {
@@ -155,9 +162,12 @@ def _write_parts(
             metadata=job.metadata,
         ) as writer:
             writer.write(first)
+            beat()
             for rows in slices:
                 writer.write(rows)
+                beat()
             parts.append(writer.close())
+            beat()
     return parts
 
 
@@ -185,6 +195,12 @@ def position_ranges(positions: Int64s) -> list[tuple[int, int]]:
         return []
     breaks = np.flatnonzero(np.diff(positions) != 1) + 1
     return [(int(run[0]), int(run[-1]) + 1) for run in np.split(positions, breaks)]
+
+
+def release_free_memory() -> None:
+    """Give what the allocator holds back to the machine: other ranks and documents need it. glibc only."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def reset_peak_memory() -> None:

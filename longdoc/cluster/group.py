@@ -76,7 +76,8 @@ class _Watch:
         import ray
 
         for rank, worker in enumerate(self._workers):
-            self._asked.setdefault(rank, worker.status.remote())
+            if rank not in self._asked:
+                self._asked[rank] = worker.status.remote()
         ready, _ = ray.wait(list(self._asked.values()), num_returns=len(self._asked), timeout=0)
         for rank in [rank for rank, reference in self._asked.items() if reference in ready]:
             # A rank that died fails its compute call too, and that is where it is told.

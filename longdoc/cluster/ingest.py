@@ -57,7 +57,14 @@ def prepare(
     extension = choose_extension(
         spec.context_extension, sequence.num_model_tokens, spec.context_trained, rope_type=spec.rope_type
     )
-    check_capacity(shape, sequence.num_model_tokens, spec.num_ranks, spec.capacity_bytes, name=ref.source_uri)
+    check_capacity(
+        shape,
+        sequence.num_model_tokens,
+        spec.num_ranks,
+        lambda num_ranks: spec.total_bytes // num_ranks,
+        most=spec.most_ranks,
+        name=ref.source_uri,
+    )
     spans = plan_spans(document, sequence, spec.span_tokens)
     layout = Layout(kind=spec.layout, num_tokens=sequence.num_model_tokens, num_ranks=spec.num_ranks)
     works = build_work(document, sequence, spans, layout, with_text=spec.with_text)

@@ -20,7 +20,7 @@ from types import FrameType
 
 import psutil
 
-from longdoc.errors import RingError, StartError
+from longdoc.errors import InfrastructureError, RingError, StartError
 
 #: Exact values for the time of a run, whatever the user's environment says: each is promised above or needed.
 _ENVIRONMENT = {
@@ -46,7 +46,7 @@ def local_ray(*, num_cpus: int) -> Iterator[None]:
     if ray.is_initialized():
         raise StartError("this process is connected to a Ray cluster already; disconnect with ray.shutdown() first.")
     _sweep()
-    folder = Path(tempfile.mkdtemp(prefix=f"{_FOLDER_PREFIX}{os.getpid()}-", dir=_temporary_folder()))
+    folder = _session_folder()
     keep = False
     with _environment(_ENVIRONMENT), contextlib.redirect_stdout(sys.stderr):
         try:
@@ -54,7 +54,8 @@ def local_ray(*, num_cpus: int) -> Iterator[None]:
             yield
         except RingError as error:
             keep = True
-            (folder / "kept").touch()
+            with contextlib.suppress(OSError):
+                (folder / "kept").touch()
             error.add_note(f"Ray's logs are kept in {folder}.")
             raise
         finally:
@@ -93,6 +94,23 @@ def _stop() -> None:
         ray.shutdown()
 
 
+def _session_folder() -> Path:
+    try:
+        return Path(tempfile.mkdtemp(prefix=f"{_prefix()}{os.getpid()}-", dir=_temporary_folder()))
+    except OSError as error:
+        raise InfrastructureError(
+            f"no temporary folder can be made for Ray: {error.strerror}. Free some space."
+        ) from error
+
+
+def _prefix() -> str:
+    """Names of session folders start with the process namespace, since a process number means something only there."""
+    try:
+        return f"{_FOLDER_PREFIX}{Path('/proc/self/ns/pid').stat().st_ino}-"
+    except OSError:
+        return _FOLDER_PREFIX
+
+
 def _temporary_folder() -> str | None:
     # Ray puts Unix sockets below it, whose paths must stay under about 100 characters.
     return "/tmp" if os.name == "posix" and os.access("/tmp", os.W_OK) else None  # noqa: S108
@@ -100,8 +118,8 @@ def _temporary_folder() -> str | None:
 
 def _sweep() -> None:
     """Remove what runs left behind that were killed: folders whose process is gone."""
-    for folder in Path(_temporary_folder() or tempfile.gettempdir()).glob(f"{_FOLDER_PREFIX}*-*"):
-        pid = folder.name.removeprefix(_FOLDER_PREFIX).partition("-")[0]
+    for folder in Path(_temporary_folder() or tempfile.gettempdir()).glob(f"{_prefix()}*-*"):
+        pid = folder.name.removeprefix(_prefix()).partition("-")[0]
         if pid.isdigit() and not psutil.pid_exists(int(pid)) and not (folder / "kept").exists():
             shutil.rmtree(folder, ignore_errors=True)
 

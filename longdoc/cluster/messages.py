@@ -10,7 +10,7 @@ from longdoc.store.schemas import OutputIdentity
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestSpec:
-    """How documents are read and cut for one ring. `capacity_bytes` is what one rank may use."""
+    """How documents are read and cut for one ring. `total_bytes` is what all ranks of this machine may use."""
 
     model_folder: str
     span_tokens: int
@@ -20,7 +20,8 @@ class IngestSpec:
     context_trained: int
     rope_type: str
     with_text: bool
-    capacity_bytes: int
+    total_bytes: int
+    most_ranks: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +80,6 @@ class ComputeJob:
     unit: str
     display_name: str
     extension: ContextExtension
-    num_tokens: int
     metadata: dict[str, str]
     pooling: str
     timeout_seconds: float

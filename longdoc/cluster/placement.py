@@ -39,6 +39,11 @@ class RingSpec:
         return max(1, self.num_cores // self.num_ranks)
 
     @property
+    def most_ranks(self) -> int:
+        """The largest ring that the cores carry."""
+        return self.num_cores * MAX_RANKS_PER_CORE
+
+    @property
     def is_crowded(self) -> bool:
         """Whether ranks share cores."""
         return self.num_ranks > self.num_cores
@@ -46,7 +51,7 @@ class RingSpec:
 
 def check_fits(spec: RingSpec) -> None:
     """Raise `CapacityError` naming the shortfall when the machine is too small for the ring."""
-    most = spec.num_cores * MAX_RANKS_PER_CORE
+    most = spec.most_ranks
     if spec.num_ranks > most:
         cores = -(-spec.num_ranks // MAX_RANKS_PER_CORE)
         raise CapacityError(
@@ -72,4 +77,6 @@ def reserved(spec: RingSpec) -> Iterator[Any]:
             )
         yield group
     finally:
-        remove_placement_group(group)
+        # Where Ray itself is gone, so is the group.
+        with contextlib.suppress(ray.exceptions.RayError):
+            remove_placement_group(group)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from longdoc.estimate import LOGITS_TILE_BYTES
 
-
+#: Rows of a tile that are reduced together: an eighth, so that the copies they make stay below the tile itself.
 _ROWS_SHARE = 8
 
 

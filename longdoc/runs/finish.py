@@ -12,7 +12,7 @@ from longdoc.cluster.messages import ComputeJob, DocumentSummary
 from longdoc.cluster.stream import IngestedDocument
 from longdoc.config import RunConfig
 from longdoc.errors import clean_up
-from longdoc.estimate import ModelShape, forward_seconds_bound, stall_seconds
+from longdoc.estimate import ModelShape, bytes_per_rank, forward_seconds_bound, stall_seconds
 from longdoc.model.positions import EXTENSION_WARNING
 from longdoc.model.sources import LocalModel
 from longdoc.outputs.document_row import document_row, output_identity
@@ -111,6 +111,7 @@ class Finisher:
     def _job(self, planned: PlannedDocument, summary: DocumentSummary, attempt: Attempt, ring: RingGroup) -> ComputeJob:
         shape = ModelShape.of(self.model, self.config.resolved_dtype)
         size = (shape, summary.num_model_tokens, ring.num_ranks)
+        self.record.forecast_bytes = max(self.record.forecast_bytes, bytes_per_rank(*size))
         return ComputeJob(
             identity=RowIdentity(doc_id=planned.ref.doc_id, doc_key=planned.doc_key, attempt_id=attempt.attempt_id),
             output=output_identity(self.config, self.model),
@@ -118,7 +119,6 @@ class Finisher:
             unit=planned.doc_key,
             display_name=planned.ref.source_uri,
             extension=summary.extension,
-            num_tokens=summary.num_tokens,
             metadata={"run_id": self.record.run_id},
             pooling=self.config.resolved_pooling,
             timeout_seconds=forward_seconds_bound(*size),

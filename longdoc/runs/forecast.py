@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from longdoc.cluster.ingest import read_tokens
-from longdoc.cluster.placement import MAX_RANKS_PER_CORE, RingSpec
+from longdoc.cluster.placement import RingSpec
 from longdoc.config import RunConfig
 from longdoc.errors import DocumentError
 from longdoc.estimate import ModelShape, bytes_per_rank, check_capacity, smallest_ring
@@ -46,15 +46,13 @@ def forecast(ref: DocumentRef, config: RunConfig, model: LocalModel, ring: RingS
             "num_segments": len(document.segments),
             "num_spans": len(plan_spans(document, sequence, config.span_tokens)),
             "bytes_per_rank": bytes_per_rank(shape, num_tokens, ring.num_ranks),
-            "smallest_ring": smallest_ring(
-                shape, num_tokens, bytes_for_a_rank(1), most=ring.num_cores * MAX_RANKS_PER_CORE
-            ),
+            "smallest_ring": smallest_ring(shape, num_tokens, bytes_for_a_rank, most=ring.most_ranks),
         }
         extension = choose_extension(
             config.context_extension, num_tokens, model.context_trained, rope_type=model.rope_type
         )
         known |= {"context_extension": extension.kind, "context_extension_factor": extension.factor}
-        check_capacity(shape, num_tokens, ring.num_ranks, bytes_for_a_rank(ring.num_ranks), name=ref.source_uri)
+        check_capacity(shape, num_tokens, ring.num_ranks, bytes_for_a_rank, most=ring.most_ranks, name=ref.source_uri)
     except DocumentError as error:
         known["problem"] = str(error)
     return DocumentForecast(

@@ -3,7 +3,6 @@
 import contextlib
 import datetime as dt
 import json
-import os
 import platform
 import secrets
 import time
@@ -14,6 +13,7 @@ from typing import Any
 
 from longdoc.config import RunConfig
 from longdoc.errors import LongdocError, clean_up
+from longdoc.machine import num_cores
 from longdoc.store.commit import OutputStore
 
 _LIBRARIES = ("longdoc", "torch", "transformers", "ray", "tiktoken", "tokenizers", "pyarrow")
@@ -25,7 +25,8 @@ class RunSummary:
 
     `num_tokens` is of those that this run committed; others may have committed some while it ran.
 
-    `peak_rss_bytes` is the largest resident set of each rank, in rank order; empty where nothing was computed.
+    `peak_rss_bytes` is the largest resident set of each rank while it computed documents, in rank order; empty where
+    nothing was computed. `forecast_bytes` of the record is what the formula said of the largest document.
     """
 
     run_id: str
@@ -55,6 +56,7 @@ class RunRecord:
     num_committed_by_others: int = 0
     num_tokens: int = 0
     peak_rss_bytes: tuple[int, ...] = ()
+    forecast_bytes: int = 0
     has_extended: bool = False
     exit_code: int = 0
 
@@ -99,7 +101,7 @@ def _row(record: RunRecord, config: RunConfig, sources: list[str]) -> dict[str, 
         "system": platform.system(),
         "machine": platform.machine(),
         "python": platform.python_version(),
-        "num_cores": os.cpu_count(),
+        "num_cores": num_cores(),
     }
     actual = {
         "num_committed": record.num_committed,
@@ -112,7 +114,7 @@ def _row(record: RunRecord, config: RunConfig, sources: list[str]) -> dict[str, 
         "configuration": json.dumps(config.as_json() | {"sources": sources}, sort_keys=True),
         "versions": json.dumps({name: version(name) for name in _LIBRARIES}, sort_keys=True),
         "host": json.dumps(host, sort_keys=True),
-        "forecast": json.dumps({}),
+        "forecast": json.dumps({"bytes_per_rank": record.forecast_bytes}, sort_keys=True),
         "actual": json.dumps(actual, sort_keys=True),
         "started_at": record.started_at,
         "finished_at": dt.datetime.now(dt.UTC),

@@ -42,18 +42,19 @@ def ingest_spec(config: RunConfig, model: LocalModel, ring: RingSpec) -> IngestS
         context_trained=model.context_trained,
         rope_type=model.rope_type,
         with_text=config.text,
-        capacity_bytes=bytes_for_a_rank(ring.num_ranks),
+        total_bytes=bytes_for_a_rank(1),
+        most_ranks=ring.most_ranks,
     )
 
 
-def announce(config: RunConfig, model: LocalModel, ring: RingSpec, reporter: Reporter) -> None:
+def announce(config: RunConfig, model: LocalModel, ring: RingSpec, ingest: IngestSpec, reporter: Reporter) -> None:
     """Print every choice behind an `auto`, and what is unusual about the ring."""
     kernel, _ = choose_kernel(config.kernel, config.resolved_device)
     reporter.note(
         f"{model.name} in {config.resolved_dtype} on {config.resolved_device}, kernel {kernel}, pooling "
         f"{config.resolved_pooling}; a ring of {ring.num_ranks} × {ring.threads_per_rank} "
         f"thread{'s' if ring.threads_per_rank > 1 else ''}, layout {config.layout}, "
-        f"{format_bytes(bytes_for_a_rank(ring.num_ranks))} a rank"
+        f"{format_bytes(ingest.total_bytes // ring.num_ranks)} a rank"
     )
     if ring.is_crowded:
         reporter.note(

@@ -4,17 +4,11 @@ A segment's edge is always a token boundary, so that a blob has the same token i
 the ids stand for exactly the document's bytes, segment by segment; refuses text that its vocabulary cannot express.
 """
 
-import multiprocessing
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
-from itertools import chain
-from pathlib import Path
 
 import numpy as np
 
-from longdoc.errors import DocumentError, InfrastructureError, ensure
+from longdoc.errors import DocumentError, ensure
 from longdoc.records import Document, Int32s, Segment, TokenSequence
 from longdoc.tokenization.cache import TokenCache, TokenKey
 from longdoc.tokenization.seams import cut
@@ -69,33 +63,6 @@ def encode_setting_aside(
     if document.kind == "repository":
         document = set_aside(document, vocabulary.missing_bytes)
     return document, encode_document(document, vocabulary, cache=cache, encode_pieces=encode_pieces)
-
-
-@contextmanager
-def process_pool_encoder(folder: Path, num_processes: int) -> Iterator[EncodePieces]:
-    """An `encode_pieces` on processes of its own (threads stall), each with the vocabulary of a model's folder.
-
-    Raises `InfrastructureError` from the call where a process dies.
-    """
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(num_processes, mp_context=context) as pool:
-
-        def encode_pieces(texts: Sequence[str]) -> Sequence[Int32s]:
-            batches = list(batch_texts(texts))
-            try:
-                return list(chain.from_iterable(pool.map(_encode_batch, [folder] * len(batches), batches)))
-            except BrokenProcessPool as error:
-                raise InfrastructureError(f"a process that encodes text died ({error}); run it again") from error
-
-        try:
-            yield encode_pieces
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-
-def _encode_batch(folder: Path, texts: Sequence[str]) -> list[Int32s]:
-    vocabulary = Vocabulary.load(folder)
-    return [vocabulary.encode(text) for text in texts]
 
 
 def batch_texts(texts: Sequence[str]) -> Iterator[list[str]]:

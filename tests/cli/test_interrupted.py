@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -33,6 +34,13 @@ def wait_for_line(process: subprocess.Popen, text: str) -> None:
     raise AssertionError(f"{text!r} was never said; exit code {process.wait()}")
 
 
+def name_of(pid: int) -> str:
+    try:
+        return psutil.Process(pid).name()
+    except psutil.Error:
+        return ""
+
+
 def attempts_in(output: Path) -> list[str]:
     return [path.name for path in output.glob("_longdoc/staging/*")]
 
@@ -41,17 +49,29 @@ def attempts_in(output: Path) -> list[str]:
 def three_books(tmp_path):
     """Three documents, of which the first takes longest: it is handed out first."""
     (tmp_path / "books").mkdir()
-    for name, num_chapters in (("a.txt", 120), ("b.txt", 110), ("c.txt", 3)):
+    for name, num_chapters in (("a.txt", 400), ("b.txt", 390), ("c.txt", 3)):
         book(tmp_path / "books" / name, num_chapters)
     return tmp_path / "books"
 
 
-def interrupted(tmp_path: Path, arguments, *, after: str, terminate: bool = False) -> None:
-    """Interrupt a run once it said `after`, and see that it ends as designed."""
+def wait_until(process: subprocess.Popen, ready) -> None:
+    deadline = time.monotonic() + 60
+    while not ready(process):
+        assert process.poll() is None, f"ended with {process.returncode} before it was interrupted"
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def ray_is_starting(process: subprocess.Popen) -> bool:
+    """Ray made its session folder, and is far from ready."""
+    return bool(list(Path(tempfile.gettempdir()).glob(f"longdoc-*{process.pid}-*/session_*/logs")))
+
+
+def interrupted(tmp_path: Path, arguments, *, after: str, ready, terminate: bool = False) -> None:
+    """Interrupt a run once it said `after` and is `ready`, and see that it ends as designed."""
     process = start(str(tmp_path), *arguments)
     wait_for_line(process, after)
-    while "computing" in after and not attempts_in(tmp_path / "out"):
-        time.sleep(0.01)
+    wait_until(process, ready)
     if terminate:
         process.terminate()
     else:
@@ -67,26 +87,29 @@ def interrupted(tmp_path: Path, arguments, *, after: str, terminate: bool = Fals
 
 def test_ctrl_c_leaves_no_process_and_the_next_run_resumes(tmp_path, tiny_model, three_books):
     arguments = ("run", three_books, "-o", tmp_path / "out", *TINY)
-    interrupted(tmp_path, arguments, after="tokens, computing")
+    interrupted(tmp_path, arguments, after="tokens, computing", ready=lambda _: attempts_in(tmp_path / "out"))
     assert longdoc(*arguments).code == 0
     assert len(rows(tmp_path / "out", "documents")) == 3
     assert longdoc("verify", tmp_path / "out").code == 0
 
 
 def test_ctrl_c_while_ray_starts_leaves_no_process(tmp_path, tiny_model, three_books):
-    interrupted(tmp_path, ("run", three_books, "-o", tmp_path / "out", *TINY), after="a ring of 2")
+    arguments = ("run", three_books, "-o", tmp_path / "out", *TINY)
+    interrupted(tmp_path, arguments, after="a ring of 2", ready=ray_is_starting)
 
 
 def test_sigterm_is_like_ctrl_c(tmp_path, tiny_model, three_books):
     arguments = ("run", three_books, "-o", tmp_path / "out", *TINY)
-    interrupted(tmp_path, arguments, after="tokens, computing", terminate=True)
+    interrupted(
+        tmp_path, arguments, after="tokens, computing", ready=lambda _: attempts_in(tmp_path / "out"), terminate=True
+    )
 
 
 def test_a_lost_rank_ends_the_run_with_its_name_and_the_next_run_finishes(tmp_path, tiny_model, three_books):
     arguments = ("run", three_books, "-o", tmp_path / "out", *TINY)
     process = start(str(tmp_path), *arguments)
     wait_for_line(process, "tokens, computing")
-    ranks = [pid for pid in processes_of(str(tmp_path)) if "RingWorker" in psutil.Process(pid).name()]
+    ranks = [pid for pid in processes_of(str(tmp_path)) if "RingWorker" in name_of(pid)]
     assert len(ranks) == 2
     os.kill(ranks[1], signal.SIGKILL)
     _, err = process.communicate(timeout=120)
@@ -101,14 +124,40 @@ def test_a_lost_rank_ends_the_run_with_its_name_and_the_next_run_finishes(tmp_pa
     assert len(rows(tmp_path / "out", "documents")) == 3
 
 
+def killed(script: str, marker: Path) -> None:
+    """Run a script that kills itself."""
+    died = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "LONGDOC_TEST_MARK": str(marker)},
+        capture_output=True,
+        check=False,
+        timeout=120,
+    )
+    assert died.returncode == -signal.SIGKILL, died.stderr
+
+
+DIE_IN_THE_SECOND = """
+import os, signal, sys
+from longdoc.cli.main import call
+from longdoc.cli.progress import PlainReporter
+
+started = set()
+
+def note(self, ref, *, num_tokens):
+    started.add(ref.source_uri)
+
+def die(self, ref, progress):
+    if len(started) == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+PlainReporter.started, PlainReporter.progressed = note, die
+sys.exit(call({arguments!r}))
+"""
+
+
 def test_a_driver_killed_in_the_second_of_three_documents_is_resumed(tmp_path, tiny_model, three_books):
-    arguments = ("run", three_books, "-o", tmp_path / "out", *TINY)
-    process = start(str(tmp_path), *arguments)
-    wait_for_line(process, "a.txt: committed")
-    wait_for_line(process, "b.txt: ")
-    wait_for_line(process, "tokens, computing")
-    process.kill()
-    process.communicate()
+    arguments = ["run", str(three_books), "-o", str(tmp_path / "out"), *TINY]
+    killed(DIE_IN_THE_SECOND.format(arguments=arguments), tmp_path)
     assert_all_gone(str(tmp_path))
     committed = snapshot(tmp_path / "out")
     assert any(path.startswith("documents/") for path in committed)
@@ -142,14 +191,7 @@ def test_a_driver_killed_at_each_step_of_a_commit_is_resumed(tmp_path, tiny_mode
     arguments = ["run", str(tmp_path / "books"), "-o", str(tmp_path / "out"), *TINY]
     published: dict[str, object] = {}
     for step in COMMIT_STEPS:
-        died = subprocess.run(
-            [sys.executable, "-c", DIE_AT.format(step=step, arguments=arguments)],
-            env={**os.environ, "LONGDOC_TEST_MARK": str(tmp_path)},
-            capture_output=True,
-            check=False,
-            timeout=120,
-        )
-        assert died.returncode == -signal.SIGKILL, (step, died.stderr)
+        killed(DIE_AT.format(step=step, arguments=arguments), tmp_path)
         assert_all_gone(str(tmp_path))
         now = snapshot(tmp_path / "out")
         assert published.items() <= now.items(), step

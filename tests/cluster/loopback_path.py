@@ -112,7 +112,6 @@ def compute(
         unit=UNIT,
         display_name="count.txt",
         extension=extension or ContextExtension(),
-        num_tokens=case.sequence.num_tokens,
         metadata={"run_id": "run"},
         pooling=pooling,
         timeout_seconds=60.0,

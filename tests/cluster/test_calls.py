@@ -55,6 +55,32 @@ class Silent:
         self.watch._check()
 
 
+def test_a_rank_is_asked_one_question_at_a_time(monkeypatch):
+    """Against fakes of Ray's wait and of the actors, because no real rank can be silent on demand."""
+    import ray
+
+    class Rank:
+        def __init__(self):
+            self.questions = 0
+            self.status = self
+
+        def remote(self):
+            self.questions += 1
+            return object()
+
+    ranks, answered = [Rank(), Rank()], []
+    monkeypatch.setattr(ray, "wait", lambda references, **_: ([r for r in references if r in answered], []))
+    monkeypatch.setattr(group, "result", lambda *_: {"layer": 0, "hop": 0, "num_hops": 1, "beats": 0})
+    watch = group._Watch(ranks, stall_seconds=1000)
+    for _ in range(5):
+        watch.look(lambda status: None)
+    assert [rank.questions for rank in ranks] == [1, 1]
+    answered.append(watch._asked[0])
+    watch.look(lambda status: None)
+    watch.look(lambda status: None)
+    assert [rank.questions for rank in ranks] == [2, 1]
+
+
 def test_a_rank_that_does_not_answer_is_named(monkeypatch):
     ring = Silent(monkeypatch, 2, stall_seconds=1000)
     ring.answers(rank0=1, rank1=1)

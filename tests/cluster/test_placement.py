@@ -1,6 +1,7 @@
 """The size of a ring on a machine, and the folders that Ray instances leave."""
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -35,12 +36,36 @@ def test_folders_of_killed_runs_are_swept_and_others_stay(tmp_path, monkeypatch)
     monkeypatch.setattr(local, "_temporary_folder", lambda: str(tmp_path))
     gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
     dead = int(gone.stdout)
-    kept = {f"longdoc-{os.getpid()}-own", f"longdoc-{dead}-kept", "longdoc-notes", "other"}
-    for name in {*kept, f"longdoc-{dead}-left"}:
+    kept = {f"{local._prefix()}{os.getpid()}-own", f"{local._prefix()}{dead}-kept", f"longdoc-1-{dead}-other", "other"}
+    for name in {*kept, f"{local._prefix()}{dead}-left"}:
         (tmp_path / name).mkdir()
-    (tmp_path / f"longdoc-{dead}-kept" / "kept").touch()
+    (tmp_path / f"{local._prefix()}{dead}-kept" / "kept").touch()
     local._sweep()
     assert {path.name for path in tmp_path.iterdir()} == kept
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_ray_starts_takes_effect_when_it_has_started(number):
+    before = signal.getsignal(number)
+    steps = []
+
+    def start_and_be_interrupted():
+        with local._signals_held():
+            os.kill(os.getpid(), number)
+            steps.append("went on")
+
+    with pytest.raises(KeyboardInterrupt):
+        start_and_be_interrupted()
+    assert steps == ["went on"]
+    assert signal.getsignal(number) is before
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_does_not_stop_the_stopping(number):
+    before = signal.getsignal(number)
+    with local._signals_ignored():
+        os.kill(os.getpid(), number)
+    assert signal.getsignal(number) is before
 
 
 def test_a_process_that_is_connected_to_ray_is_left_alone(monkeypatch):

@@ -1,8 +1,6 @@
 """A document's token ids are those of its segments, each encoded by itself, and stand for exactly its bytes."""
 
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +11,11 @@ from tokenizers import Tokenizer
 from trained_tokenizers import change, ordinary, texts
 
 from connectors.building import Origin, Tiles
-from longdoc.errors import DocumentError, InfrastructureError
+from longdoc.errors import DocumentError
 from longdoc.model.sources import LocalModel
 from longdoc.records import Document, Int32s, TokenSequence
 from longdoc.tokenization.cache import TokenCache, TokenKey
-from longdoc.tokenization.encode import batch_texts, encode_document, process_pool_encoder
+from longdoc.tokenization.encode import batch_texts, encode_document
 from longdoc.tokenization.vocabulary import Vocabulary
 
 
@@ -169,31 +167,6 @@ def test_an_unusable_cache_changes_nothing(
         cached = encode_document(document, vocabulary, cache=cache)
     assert cached.tokens_sha256 == encode_document(document, vocabulary).tokens_sha256
     assert len(caplog.records) == 1
-
-
-def test_processes_encode_as_one_does(trained_folders: dict[str, Path]) -> None:
-    vocabulary = Vocabulary.load(trained_folders["digits"])
-    document = repository(*(f"{number} {TEXT}" for number in range(20)))
-    with process_pool_encoder(trained_folders["digits"], 2) as encode_pieces:
-        parallel = encode_document(document, vocabulary, encode_pieces=encode_pieces, piece_chars=500)
-        assert list(encode_pieces([])) == []
-        with pytest.raises(UnicodeEncodeError):
-            encode_pieces(["\ud800"])
-    assert parallel.tokens_sha256 == encode_document(document, vocabulary).tokens_sha256
-
-
-def test_a_process_that_dies_is_a_fault_of_the_machine(
-    trained_folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def die(*_: object) -> None:
-        raise BrokenProcessPool("gone")
-
-    monkeypatch.setattr(ProcessPoolExecutor, "map", die)
-    with (
-        process_pool_encoder(trained_folders["digits"], 2) as encode_pieces,
-        pytest.raises(InfrastructureError, match=r"a process that encodes text died \(gone\); run it again"),
-    ):
-        encode_pieces(["a"])
 
 
 def test_batches_keep_order_and_are_about_one_piece() -> None:
