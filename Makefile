@@ -21,7 +21,7 @@ demo: setup
 	$(BIN)/python samples/first_query.py $(DEMO)
 
 test: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 lint: setup
 	$(BIN)/ruff check $(PACKAGES) tests samples
