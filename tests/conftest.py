@@ -8,9 +8,15 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from longdoc.errors import ModelError
 from longdoc.model.sources import LocalModel, find_model
+
+# Examples differ from run to run at a desk, where a find is welcome, and are the same in CI, where it is a riddle.
+settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", settings.get_profile("house"), derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "house")
 
 BOOKS = Path(__file__).resolve().parents[2] / "shared" / "data" / "books"
 
