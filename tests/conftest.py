@@ -13,6 +13,12 @@ from hypothesis import HealthCheck, settings
 from longdoc.errors import ModelError
 from longdoc.model.sources import LocalModel, find_model
 
+# Ray starts its workers with a low priority; beside another process of tests they would hardly run.
+os.environ.setdefault("RAY_worker_niceness", "0")
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # Two processes of tests on two cores: one thread each, before torch is imported.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # Examples differ from run to run at a desk, where a find is welcome, and are the same in CI, where it is a riddle.
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("house"), derandomize=True)
