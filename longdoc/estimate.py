@@ -1,7 +1,7 @@
 """What a ring needs, by formula: memory of one rank, the smallest ring that fits, a generous bound on time.
 
 The formula counts what is alive at the peak of a layer's forward pass (see docs/architecture.md for its derivation);
-weights and the interpreter come on top. Nothing here measures: `capacity_bytes` is what the machine says is free.
+weights and the interpreter come on top. Nothing here measures: what a rank may use is handed in.
 """
 
 import re
@@ -118,13 +118,17 @@ def forward_seconds_bound(shape: ModelShape, num_tokens: int, num_ranks: int) ->
     """
     attention = 4 * shape.num_heads * shape.head_dim * num_tokens * (num_tokens + 1) / 2 * shape.num_layers
     linear = 2 * shape.num_parameters * num_tokens
-    return min(LONGEST_WAIT, max(SHORTEST_WAIT, (attention + linear) / num_ranks / SLOW_FLOPS))
+    return _wait((attention + linear) / num_ranks)
 
 
 def stall_seconds(shape: ModelShape, num_tokens: int, num_ranks: int) -> float:
     """How long a ring may go without any sign of life: one layer's linear part, the longest piece between two signs."""
     layer = 2 * shape.num_parameters / shape.num_layers * -(-num_tokens // num_ranks)
-    return min(LONGEST_WAIT, max(SHORTEST_WAIT, layer / SLOW_FLOPS))
+    return _wait(layer)
+
+
+def _wait(flops: float) -> float:
+    return min(LONGEST_WAIT, max(SHORTEST_WAIT, flops / SLOW_FLOPS))
 
 
 def format_bytes(count: float) -> str:

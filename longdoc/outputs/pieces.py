@@ -35,21 +35,44 @@ class RankPieces:
     shared_slot: Int64s
     num_shared: int
 
+    @property
+    def owned_indices(self) -> Int64s:
+        """The pieces that this rank writes, by their index in the partition, ascending."""
+        return self.touched[self.owned]
 
-def pieces_of_rank(
-    starts: Int64s, layout: Layout, rank: int, *, num_prefix: int, tokens: Int64s, rows: Int64s
-) -> RankPieces:
-    """Plan one rank's share of a partition.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partition:
+    """A partition on a layout, as every rank sees it.
 
     starts: int64 [M + 1], tokens before each piece, the last one is N; pieces without tokens are allowed.
+    owners: int64 [M], the rank that writes each piece; shared: int64, the pieces that draw on more than one rank.
+    """
+
+    starts: Int64s
+    owners: Int64s
+    shared: Int64s
+
+    @classmethod
+    def of(cls, starts: Int64s, layout: Layout, *, num_prefix: int) -> "Partition":
+        """Plan what all ranks have in common, once."""
+        return cls(
+            starts=starts,
+            owners=piece_owners(starts, layout, num_prefix=num_prefix),
+            shared=shared_pieces(starts, layout, num_prefix=num_prefix),
+        )
+
+
+def pieces_of_rank(partition: Partition, rank: int, *, tokens: Int64s, rows: Int64s) -> RankPieces:
+    """Plan one rank's share of a partition.
+
     tokens, rows: int64, the text positions whose hidden states, and whose scores, this rank computes; ascending.
     """
-    owner = piece_owners(starts, layout, num_prefix=num_prefix)
+    starts, shared = partition.starts, partition.shared
     token_piece = np.searchsorted(starts, tokens, side="right") - 1
     row_piece = np.searchsorted(starts, rows, side="right") - 1
-    owned = np.flatnonzero(owner == rank)
+    owned = np.flatnonzero(partition.owners == rank)
     touched = np.unique(np.concatenate([token_piece, row_piece, owned]))
-    shared = shared_pieces(starts, layout, num_prefix=num_prefix)
     mine = np.intersect1d(shared, touched, assume_unique=True)
     return RankPieces(
         touched=touched,

@@ -16,11 +16,7 @@ from longdoc.outputs.embeddings import PooledPieces
 from longdoc.outputs.scores import Scores
 from longdoc.outputs.work import RankWork
 from longdoc.records import Int64s, RowIdentity
-
-#: Rows of one slice: the store's bound on a row group.
-SLICE_ROWS = 262_144
-#: Embeddings of one slice fill at most this many bytes.
-SLICE_BYTES = 64 << 20
+from longdoc.store.parts import MAX_GROUP_BYTES, MAX_GROUP_ROWS
 
 
 def token_slices(
@@ -43,7 +39,7 @@ def token_slices(
             return pa.nulls(len(index), kind)
         return pa.array(values[np.maximum(index, 0)] if len(values) else np.zeros(len(index)), kind, mask=index < 0)
 
-    for chosen in _slices(num_rows, SLICE_ROWS):
+    for chosen in _slices(num_rows, MAX_GROUP_ROWS):
         yield _table(
             schema,
             identity,
@@ -61,8 +57,7 @@ def token_slices(
 
 def span_slices(work: RankWork, pooled: PooledPieces, identity: RowIdentity, schema: pa.Schema) -> Iterator[pa.Table]:
     """The spans rows of a rank."""
-    width = 1 if pooled.vectors is None else pooled.vectors.shape[1]
-    for chosen in _slices(len(work.spans), max(1, SLICE_BYTES // (4 * width))):
+    for chosen in _slices(len(work.spans), _rows_with_vectors(pooled)):
         owned = work.span_pieces.owned[chosen]
         spans, segments = work.spans[chosen], work.span_segments[chosen]
         columns: dict[str, Any] = {
@@ -94,8 +89,7 @@ def segment_slices(
     work: RankWork, pooled: PooledPieces, identity: RowIdentity, schema: pa.Schema
 ) -> Iterator[pa.Table]:
     """The segments rows of a rank. A segment without tokens has a null embedding."""
-    width = 1 if pooled.vectors is None else pooled.vectors.shape[1]
-    for chosen in _slices(len(work.segments), max(1, SLICE_BYTES // (4 * width))):
+    for chosen in _slices(len(work.segments), _rows_with_vectors(pooled)):
         facts = work.segments[chosen]
         segments = [fact.segment for fact in facts]
         columns: dict[str, Any] = {
@@ -127,6 +121,12 @@ def segment_slices(
             "embedding": _nullable_lists(pooled.embeddings(work.segment_pieces.owned[chosen])),
         }
         yield _table(schema, identity, columns)
+
+
+def _rows_with_vectors(pooled: PooledPieces) -> int:
+    """Rows of a slice whose embeddings, in float32, fit a row group."""
+    width = 1 if pooled.vectors is None else pooled.vectors.shape[1]
+    return max(1, MAX_GROUP_BYTES // (4 * width))
 
 
 def _slices(num_rows: int, size: int) -> Iterator[slice]:

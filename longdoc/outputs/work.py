@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from longdoc.outputs.pieces import RankPieces, piece_owners, pieces_of_rank
+from longdoc.outputs.pieces import Partition, RankPieces, pieces_of_rank
 from longdoc.records import Document, Int32s, Int64s, Segment, Span, TokenSequence
 from longdoc.ring.layout import Layout
 
@@ -80,19 +80,20 @@ def build_work(
     if layout.num_tokens != sequence.num_model_tokens:
         raise ValueError(f"a layout of {layout.num_tokens} tokens for {sequence.num_model_tokens}")
     span_starts = np.asarray([span.token_start for span in spans] + [sequence.num_tokens], dtype=np.int64)
-    partitions = (span_starts, sequence.segment_starts, np.asarray([0, sequence.num_tokens], dtype=np.int64))
     num_prefix = len(sequence.prefix_token_ids)
-    span_owner = piece_owners(span_starts, layout, num_prefix=num_prefix)
-    segment_owner = piece_owners(sequence.segment_starts, layout, num_prefix=num_prefix)
+    partitions = [
+        Partition.of(starts, layout, num_prefix=num_prefix)
+        for starts in (span_starts, sequence.segment_starts, np.asarray([0, sequence.num_tokens], dtype=np.int64))
+    ]
+    token_ids, labels = model_tokens(sequence)
     works = []
     for rank in range(layout.num_ranks):
-        shard = build_shard(sequence, layout, rank)
+        shard = build_shard(sequence, token_ids, labels, layout, rank)
         rows = build_rows(sequence, shard)
         pieces = [
-            pieces_of_rank(starts, layout, rank, num_prefix=num_prefix, tokens=shard.text_tokens, rows=rows.position)
-            for starts in partitions
+            pieces_of_rank(partition, rank, tokens=shard.text_tokens, rows=rows.position) for partition in partitions
         ]
-        mine = [spans[index] for index in np.flatnonzero(span_owner == rank)]
+        mine = [spans[index] for index in pieces[0].owned_indices]
         works.append(
             RankWork(
                 num_prefix=num_prefix,
@@ -112,7 +113,7 @@ def build_work(
                         token_start=int(sequence.segment_starts[index]),
                         token_stop=int(sequence.segment_starts[index + 1]),
                     )
-                    for index in np.flatnonzero(segment_owner == rank)
+                    for index in pieces[1].owned_indices
                 ),
             )
         )
@@ -120,14 +121,21 @@ def build_work(
     return works
 
 
-def build_shard(sequence: TokenSequence, layout: Layout, rank: int) -> Shard:
-    """One rank's ids, labels and positions. Labels are the document's ids rolled by one, before they are cut."""
+def model_tokens(sequence: TokenSequence) -> tuple[Int32s, Int32s]:
+    """The document's ids as the model sees them, and its labels: the ids rolled by one, before they are cut."""
     prefix = np.asarray(sequence.prefix_token_ids, dtype=np.int32)
     suffix = np.asarray(sequence.suffix_token_ids, dtype=np.int32)
     token_ids = np.concatenate([prefix, sequence.token_ids, suffix])
     labels = np.full(len(token_ids), NO_LABEL, dtype=np.int32)
     first, last = len(prefix), len(prefix) + sequence.num_tokens
     labels[max(first - 1, 0) : last - 1] = token_ids[max(first, 1) : last]
+    return token_ids, labels
+
+
+def build_shard(sequence: TokenSequence, token_ids: Int32s, labels: Int32s, layout: Layout, rank: int) -> Shard:
+    """One rank's ids, labels and positions, of those that `model_tokens` gives for the whole document."""
+    first = len(sequence.prefix_token_ids)
+    last = first + sequence.num_tokens
     positions = layout.positions(rank)
     is_text = (positions >= first) & (positions < last)
     return Shard(

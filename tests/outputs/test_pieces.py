@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longdoc.outputs.pieces import piece_owners, pieces_of_rank, shared_pieces
+from longdoc.outputs.pieces import Partition, piece_owners, pieces_of_rank, shared_pieces
 from longdoc.ring.layout import LAYOUTS, Layout
 
 
@@ -54,6 +54,7 @@ def test_sums_over_ranks_equal_sums_over_tokens(case):
     """Each rank adds ones for its tokens and rows; shared pieces are added up; owners hold the true counts."""
     starts, layout, num_prefix = case
     num_tokens = int(starts[-1])
+    partition = Partition.of(starts, layout, num_prefix=num_prefix)
     views, sums = [], []
     for rank in range(layout.num_ranks):
         positions = layout.positions(rank) - num_prefix
@@ -62,7 +63,7 @@ def test_sums_over_ranks_equal_sums_over_tokens(case):
         rows = rows[(rows >= 0) & (rows < num_tokens)]
         if num_prefix == 0 and rank == layout.owner(0):
             rows = np.union1d([0], rows)
-        view = pieces_of_rank(starts, layout, rank, num_prefix=num_prefix, tokens=tokens, rows=rows)
+        view = pieces_of_rank(partition, rank, tokens=tokens, rows=rows)
         assert (tokens[view.closing] + 1).tolist() == [t + 1 for t in tokens if t + 1 in starts]
         local = np.zeros((len(view.touched), 2), dtype=np.int64)
         np.add.at(local, (view.token_piece, 0), 1)
