@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from longdoc.cli.options import selection_of, source_options
+from longdoc.cli.options import source_options, take_selection
 from longdoc.cli.printing import printable, printable_lines, skipped_files
 from longdoc.cli.sources import open_sources
 from longdoc.errors import DocumentError
@@ -48,7 +48,7 @@ def inspect(ctx: click.Context, /, source: str, *, as_json: bool, **options: Any
 
     SOURCE is a book, a folder of books or a git repository. Exits 3 when a document cannot be read.
     """
-    sources = open_sources([source], selection_of(options))
+    sources = open_sources([source], take_selection(options))
     skipped = [entry for opened in sources for entry in skipped_files(opened)]
     num_failed = _print_json(sources, skipped) if as_json else _print_trees(sources, skipped)
     ctx.exit(DocumentError.exit_code if num_failed else 0)

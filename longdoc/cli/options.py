@@ -1,6 +1,6 @@
 """Options that several commands share, and how a job file supplies them. Defaults come from the configuration."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -43,13 +43,13 @@ def source_options(command: Command) -> Command:
     return _apply(options, command)
 
 
-def selection_of(options: Mapping[str, Any]) -> Selection:
-    """The source options as a record."""
+def take_selection(options: dict[str, Any]) -> Selection:
+    """The source options as a record, taken out of a command's options."""
     return Selection(
-        kind=options["kind"],
-        include=tuple(options["include"]),
-        exclude=tuple(options["exclude"]),
-        revision=options["revision"],
+        kind=options.pop("kind"),
+        include=tuple(options.pop("include")),
+        exclude=tuple(options.pop("exclude")),
+        revision=options.pop("revision"),
     )
 
 

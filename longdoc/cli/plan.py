@@ -2,12 +2,12 @@
 
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from longdoc.cli.options import config_option, model_options, selection_of, source_options
-from longdoc.cli.printing import printable, printable_lines, short_name, skipped_files
+from longdoc.cli.options import config_option, model_options, source_options, take_selection
+from longdoc.cli.printing import printable, printable_lines, short_name, skipped_lines
 from longdoc.cli.sources import open_sources
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @config_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_context
-def plan(ctx: click.Context, /, sources: tuple[str, ...], *, as_json: bool, **options: object) -> None:
+def plan(ctx: click.Context, /, sources: tuple[str, ...], *, as_json: bool, **options: Any) -> None:
     """Count the tokens and segments of every SOURCE, and the memory each rank of the ring would need.
 
     Reads and encodes the sources and loads no model weights. Memory is by formula. Exits 3 when a run would quarantine
@@ -34,13 +34,13 @@ def plan(ctx: click.Context, /, sources: tuple[str, ...], *, as_json: bool, **op
     from longdoc.runs.planning import find_documents
     from longdoc.runs.setup import ring_spec
 
-    selection = selection_of({name: options.pop(name) for name in ("kind", "include", "exclude", "revision")})
-    config = RunConfig(output="", **options)  # type: ignore[arg-type]  # click gave each option its type
+    selection = take_selection(options)
+    config = RunConfig(output="", **options)
     ring = ring_spec(config)
     check_fits(ring)
     opened = open_sources(sources, selection)
-    for path, reason in (entry for source in opened for entry in skipped_files(source)):
-        click.echo(f"skipped {printable(path)}: {reason}", err=True)
+    for line in skipped_lines(opened):
+        click.echo(printable(line), err=True)
     refs, unreadable = find_documents(opened)
     model = find_model(config.model, report=lambda line: click.echo(line, err=True))
     forecasts = []

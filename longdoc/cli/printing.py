@@ -1,6 +1,6 @@
 """What every command prints the same way."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from longdoc.records import Source, display
 
@@ -30,3 +30,9 @@ def skipped_files(source: Source) -> Sequence[tuple[str, str]]:
     # Only sources that pass files over have the attribute; it is no part of what a source must be.
     found: Sequence[tuple[str, str]] = getattr(source, "skipped", ())
     return found
+
+
+def skipped_lines(sources: Sequence[Source]) -> Iterator[str]:
+    """A line for each of those files."""
+    for path, reason in (entry for source in sources for entry in skipped_files(source)):
+        yield f"skipped {path}: {reason}"

@@ -1,11 +1,12 @@
 """`longdoc run`: the batch job."""
 
 import contextlib
+from typing import Any
 
 import click
 
-from longdoc.cli.options import config_option, model_options, run_options, selection_of, source_options
-from longdoc.cli.printing import skipped_files
+from longdoc.cli.options import config_option, model_options, run_options, source_options, take_selection
+from longdoc.cli.printing import skipped_lines
 from longdoc.cli.sources import open_sources
 
 
@@ -17,7 +18,7 @@ from longdoc.cli.sources import open_sources
 @config_option
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 @click.pass_context
-def run(ctx: click.Context, /, sources: tuple[str, ...], *, as_json: bool, **options: object) -> None:
+def run(ctx: click.Context, /, sources: tuple[str, ...], *, as_json: bool, **options: Any) -> None:
     """Read every SOURCE with a model and write embeddings and scores to Parquet.
 
     A SOURCE is a book (.txt, .md), a folder of books, or a git repository. Each document is read whole, in one exact
@@ -37,12 +38,12 @@ def run(ctx: click.Context, /, sources: tuple[str, ...], *, as_json: bool, **opt
 
     if options["output"] is None:
         raise StartError("no output is named; add --output OUT.")
-    selection = selection_of({name: options.pop(name) for name in ("kind", "include", "exclude", "revision")})
-    config = RunConfig(**options)  # type: ignore[arg-type]  # click gave each option its type
+    selection = take_selection(options)
+    config = RunConfig(**options)
     with make_reporter() as reporter:
         opened = open_sources(sources, selection)
-        for path, reason in (entry for source in opened for entry in skipped_files(source)):
-            reporter.note(f"skipped {path}: {reason}")
+        for line in skipped_lines(opened):
+            reporter.note(line)
         summary = run_sources(config, opened, reporter)
     with contextlib.suppress(BrokenPipeError):
         print_summary(summary, config.output, as_json=as_json)
