@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from longdoc.errors import DocumentError
-from longdoc.model.sources import LocalModel
+from longdoc.model.local import LocalModel
 
 #: A tile of logits in float32 fills at most this many bytes.
 LOGITS_TILE_BYTES = 16 << 20

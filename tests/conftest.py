@@ -11,7 +11,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from longdoc.errors import ModelError
-from longdoc.model.sources import LocalModel, find_model
+from longdoc.model.local import LocalModel
+from longdoc.model.sources import find_model
 
 # Ray starts its workers with a low priority; beside another process of tests they would hardly run.
 os.environ.setdefault("RAY_worker_niceness", "0")

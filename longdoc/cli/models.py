@@ -6,7 +6,8 @@ from dataclasses import asdict
 import click
 
 from longdoc.errors import CheckFailed, ModelError
-from longdoc.model.sources import LocalModel, find_model, list_models, pull_model
+from longdoc.model.local import LocalModel
+from longdoc.model.sources import find_model, list_models, pull_model
 
 
 @click.group()

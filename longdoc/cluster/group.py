@@ -17,7 +17,7 @@ from longdoc.cluster.placement import RingSpec
 from longdoc.cluster.worker import worker_class
 from longdoc.errors import RingError
 from longdoc.estimate import ModelShape
-from longdoc.model.sources import LocalModel
+from longdoc.model.local import LocalModel
 from longdoc.records import Receipt
 from longdoc.reporting import Fault
 

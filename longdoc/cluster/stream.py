@@ -17,7 +17,7 @@ from longdoc.cluster.local import local_ray
 from longdoc.cluster.messages import DocumentSummary, IngestSpec
 from longdoc.cluster.placement import RingSpec, reserved
 from longdoc.estimate import ModelShape
-from longdoc.model.sources import LocalModel
+from longdoc.model.local import LocalModel
 from longdoc.reporting import Fault, Reporter
 from longdoc.runs.planning import PlannedDocument
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from longdoc.cluster.messages import ComputeJob
 from longdoc.errors import ensure
-from longdoc.model.sources import LocalModel
+from longdoc.model.local import LocalModel
 from longdoc.outputs.work import RankWork
 from longdoc.records import Receipt
 from longdoc.reporting import Fault

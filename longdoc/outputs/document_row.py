@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from longdoc.config import RunConfig
-from longdoc.model.sources import LocalModel
+from longdoc.model.local import LocalModel
 from longdoc.records import DocumentRef, Receipt
 from longdoc.store.schemas import OutputIdentity
 from longdoc.tokenization.vocabulary import Vocabulary

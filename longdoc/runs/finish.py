@@ -13,8 +13,8 @@ from longdoc.cluster.stream import IngestedDocument
 from longdoc.config import RunConfig
 from longdoc.errors import clean_up
 from longdoc.estimate import ModelShape, bytes_per_rank, forward_seconds_bound, stall_seconds
+from longdoc.model.local import LocalModel
 from longdoc.model.positions import EXTENSION_WARNING
-from longdoc.model.sources import LocalModel
 from longdoc.outputs.document_row import document_row, output_identity
 from longdoc.records import DocumentRef, Receipt, RowIdentity, Unreadable
 from longdoc.reporting import Fault, Progress, Reporter

@@ -8,8 +8,8 @@ from longdoc.config import RunConfig
 from longdoc.errors import DocumentError
 from longdoc.estimate import ModelShape, bytes_per_rank, check_capacity, smallest_ring
 from longdoc.machine import bytes_for_a_rank
+from longdoc.model.local import LocalModel
 from longdoc.model.positions import choose_extension
-from longdoc.model.sources import LocalModel
 from longdoc.outputs.spans import plan_spans
 from longdoc.records import DocumentRef
 

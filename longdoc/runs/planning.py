@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from longdoc.config import RunConfig, document_key
 from longdoc.estimate import OVER_CAPACITY
-from longdoc.model.sources import LocalModel
+from longdoc.model.local import LocalModel
 from longdoc.records import DocumentRef, Source, Unreadable
 from longdoc.store.commit import OutputStore
 from longdoc.tokenization.vocabulary import Vocabulary

@@ -9,7 +9,7 @@ from longdoc.config import RunConfig
 from longdoc.errors import clean_up
 from longdoc.estimate import format_bytes
 from longdoc.machine import bytes_for_a_rank, num_cores
-from longdoc.model.sources import LocalModel
+from longdoc.model.local import LocalModel
 from longdoc.reporting import Reporter
 from longdoc.ring.kernels import choose_kernel
 from longdoc.store.commit import OutputStore

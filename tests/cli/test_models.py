@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from longdoc.cli.models import models
 from longdoc.errors import CheckFailed, ModelError
 from longdoc.model import gates
-from longdoc.model.sources import LocalModel
+from longdoc.model.local import LocalModel
 
 
 def test_list_json_has_name_source_sha256_and_path_or_null(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

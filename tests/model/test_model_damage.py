@@ -13,7 +13,8 @@ from transformers import LlamaConfig
 
 from longdoc.errors import ModelError
 from longdoc.model.load import load_model
-from longdoc.model.sources import check_fits, find_model
+from longdoc.model.local import check_fits
+from longdoc.model.sources import find_model
 from longdoc.tokenization.vocabulary import Vocabulary
 
 SMALL = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 1, "num_attention_heads": 4}

@@ -14,7 +14,8 @@ from transformers import GPT2Config, LlamaConfig, MistralConfig, Phi3Config, Qwe
 from longdoc.errors import ModelError
 from longdoc.model.gates import check_shardable
 from longdoc.model.load import RingModel, load_model
-from longdoc.model.sources import LocalModel, find_model
+from longdoc.model.local import LocalModel
+from longdoc.model.sources import find_model
 from longdoc.ring.kernels.reference import reference_kernel
 
 SMALL = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4}

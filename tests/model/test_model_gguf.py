@@ -14,8 +14,8 @@ from transformers.utils import logging
 
 from longdoc.errors import ModelError
 from longdoc.model.gguf import GgufModel
+from longdoc.model.local import LocalModel
 from longdoc.model.safetensors_file import num_parameters, write_safetensors
-from longdoc.model.sources import LocalModel
 
 
 def test_weights_are_bit_equal_to_what_transformers_reads_from_the_same_file(small_gguf: Path, tmp_path: Path) -> None:

@@ -19,7 +19,8 @@ from transformers.utils import logging
 
 from longdoc.errors import ModelError
 from longdoc.model.load import RingModel, load_model
-from longdoc.model.sources import LocalModel, find_model
+from longdoc.model.local import LocalModel
+from longdoc.model.sources import find_model
 from longdoc.ring.exchange import Exchange
 from longdoc.ring.exchange.loopback import run_ranks
 from longdoc.ring.hook import RingContext, use_ring

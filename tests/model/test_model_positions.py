@@ -11,8 +11,8 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from longdoc.errors import DocumentError, ModelError
 from longdoc.model.load import load_model
+from longdoc.model.local import LocalModel
 from longdoc.model.positions import UNEXTENDED, ContextExtension, ExtensionMode, RotaryPositions, choose_extension
-from longdoc.model.sources import LocalModel
 
 SMALL = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4}
 YARN4 = ContextExtension(kind="yarn", factor=4.0)

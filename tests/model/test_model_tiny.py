@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from longdoc.model.load import load_model
-from longdoc.model.sources import LocalModel
+from longdoc.model.local import LocalModel
 from longdoc.model.tiny import tiny_config, tiny_tensors
 
 

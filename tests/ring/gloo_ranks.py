@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from longdoc.errors import InfrastructureError
-from longdoc.model.sources import LocalModel
+from longdoc.model.local import LocalModel
 from longdoc.ring.exchange.distributed import DistributedExchange
 from longdoc.ring.kernels import choose_kernel
 from longdoc.ring.layout import LAYOUTS, Layout

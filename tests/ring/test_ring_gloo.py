@@ -22,7 +22,7 @@ from ring_oracles import (
 )
 from tiny_random import logprob_error
 
-from longdoc.model.sources import LocalModel
+from longdoc.model.local import LocalModel
 from longdoc.ring.layout import LAYOUTS, Layout
 
 ATTENTION_TOLERANCES = {torch.float64: 1e-12, torch.float32: 5e-6}

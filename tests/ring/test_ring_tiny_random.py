@@ -5,7 +5,7 @@ import torch
 from ring_oracles import gather
 from tiny_random import LENGTHS, TOLERANCES, logprob_error, ring_model, shard_states, states_of_the_end_alone
 
-from longdoc.model.sources import LocalModel
+from longdoc.model.local import LocalModel
 from longdoc.ring.exchange.loopback import run_ranks
 from longdoc.ring.layout import LAYOUTS, Layout, LayoutKind
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from longdoc.model.load import RingModel, load_model
-from longdoc.model.sources import LocalModel
+from longdoc.model.local import LocalModel
 from longdoc.ring.exchange import Exchange
 from longdoc.ring.hook import RingContext, use_ring
 from longdoc.ring.kernels import choose_kernel

@@ -12,7 +12,7 @@ from trained_tokenizers import change, ordinary, texts
 
 from connectors.building import Origin, Tiles
 from longdoc.errors import DocumentError
-from longdoc.model.sources import LocalModel
+from longdoc.model.local import LocalModel
 from longdoc.records import Document, Int32s, TokenSequence
 from longdoc.tokenization.cache import TokenCache, TokenKey
 from longdoc.tokenization.encode import batch_texts, encode_document

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, pre_tokenizers
 from trained_tokenizers import change, hand_made, ordinary, texts, train
 
 from longdoc.errors import DocumentError, ModelError
-from longdoc.model.sources import LocalModel
+from longdoc.model.local import LocalModel
 from longdoc.tokenization import proof
 from longdoc.tokenization import vocabulary as vocabulary_module
 from longdoc.tokenization.vocabulary import Vocabulary, _load
