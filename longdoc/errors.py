@@ -11,6 +11,7 @@
     ├── InfrastructureError   (4)   worker lost, exchange timed out, disk full: never quarantined
     │   └── RingError               a rank or Ray failed
     │       └── PeerLostError       a rank reports that another one is gone: an echo of the cause, not the cause
+    ├── TargetMissed          (5)   a benchmark's target was missed, and it was to be enforced
     └── Interrupted         (130)   the user stopped the run
 
 The numbers are the exit codes of the command line. `ValueError` is for misuse of a function by its caller,
@@ -59,6 +60,12 @@ class CheckFailed(LongdocError):
     """A check said no; the message names what it found."""
 
     exit_code = 1
+
+
+class TargetMissed(LongdocError):
+    """A benchmark missed a target that was to be enforced; the message lists every one."""
+
+    exit_code = 5
 
 
 class DocumentError(LongdocError):
