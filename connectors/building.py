@@ -18,6 +18,8 @@ class Origin:
     num_bytes: int = 0
     sha256: str | None = None
     blob_id: str | None = None
+    transform: str | None = None
+    place: str | None = None
 
 
 _NOWHERE = Origin()
@@ -58,6 +60,8 @@ class Tiles:
             num_bytes_source=origin.num_bytes,
             source_sha256=origin.sha256,
             blob_id=origin.blob_id,
+            transform=origin.transform,
+            place=origin.place,
             text_byte_start=self.num_bytes,
             text_byte_stop=self.num_bytes + len(utf8),
             char_start=self.num_chars,

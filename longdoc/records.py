@@ -41,6 +41,9 @@ class Segment:
     A segment without text (`text_byte_start == text_byte_stop`) that stands for source bytes carries a `reason`.
     `unit` numbers the file, chapter or page a segment belongs to: a file's header, content and padding share one;
     spans never cross a unit. `owner` of a unit, the segment its spans are named after, is its `is_content` segment.
+    `encoding` turns the text back into the source's bytes; where the format's own rules transformed the text, it is
+    None and `transform` names them (`html; charset=utf-8`, `pdf`). `place` is where the text begins in its file, in
+    the format's own terms: `page 12`, or an element path.
     """
 
     segment_index: int
@@ -55,6 +58,8 @@ class Segment:
     num_bytes_source: int = 0
     source_sha256: str | None = None
     blob_id: str | None = None
+    transform: str | None = None
+    place: str | None = None
     text_byte_start: int
     text_byte_stop: int
     char_start: int
@@ -68,8 +73,49 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerEntry:
+    """One measured part of a source: a member of an archive, its header, a page, a stretch of markup.
+
+    Entries form a tree, parents first: `parent` is an entry's index, None for a part of the source itself. `num_bytes`
+    is the part's own size inside its parent and is measured, never what is left over. An entry whose bytes stand for
+    other bytes (compressed, encoded) and that is broken down further says how many in `num_bytes_content`, and its
+    children add up to that. `reason` says why a part is not text; parts that became text have none.
+    """
+
+    entry_index: int
+    parent: int | None = None
+    kind: str
+    path: bytes | None = None
+    num_bytes: int
+    num_bytes_content: int | None = None
+    encoding: str | None = None
+    reason: str | None = None
+    detail: str | None = None
+
+    @property
+    def display_path(self) -> str | None:
+        """The path for people, see `display`."""
+        return None if self.path is None else display(self.path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceRange:
+    """Where a stretch of a transformed text came from: an entry of the ledger, and the element path or page in it."""
+
+    text_byte_start: int
+    text_byte_stop: int
+    entry_index: int
+    place: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """One whole book or one whole repository: `text` in UTF-8 and the segments that tile it."""
+    """One whole book or one whole repository: `text` in UTF-8 and the segments that tile it.
+
+    `ledger` breaks a source with an inner structure down to its parts; it is empty where the segments say it all.
+    `source_map` relates text that a format's rules transformed to where it came from, in the order of the text.
+    `date` is the date of publication as the source states it. `warnings` are for the reader of the result.
+    """
 
     kind: DocumentKind
     source_uri: str
@@ -78,9 +124,15 @@ class Document:
     title: str | None = None
     authors: tuple[str, ...] = ()
     language: str | None = None
+    identifiers: tuple[str, ...] = ()
+    publisher: str | None = None
+    date: str | None = None
+    warnings: tuple[str, ...] = ()
     num_bytes_source: int
     text: bytes = field(repr=False)
     segments: tuple[Segment, ...] = field(repr=False)
+    ledger: tuple[LedgerEntry, ...] = field(default=(), repr=False)
+    source_map: tuple[SourceRange, ...] = field(default=(), repr=False)
 
     def segment_text(self, segment: Segment) -> bytes:
         """The UTF-8 text of one segment."""
@@ -102,6 +154,32 @@ class Document:
         ensure(byte == len(self.text), f"segments end at byte {byte} of {len(self.text)}")
         accounted = sum(segment.num_bytes_source for segment in self.segments)
         ensure(accounted == self.num_bytes_source, f"{accounted} of {self.num_bytes_source} source bytes accounted for")
+        self._check_ledger()
+        self._check_source_map()
+
+    def _check_ledger(self) -> None:
+        """Every entry that is broken down, and the source itself, is the sum of its parts."""
+        if not self.ledger:
+            return
+        inside: dict[int | None, int] = {None: 0}
+        for index, entry in enumerate(self.ledger):
+            ensure(entry.entry_index == index, f"ledger entry {index} is numbered {entry.entry_index}")
+            ensure(entry.parent in inside, f"ledger entry {index} lies in entry {entry.parent}, which is no parent")
+            inside[entry.parent] += entry.num_bytes
+            if entry.num_bytes_content is not None:
+                inside[index] = 0
+        for parent, num_bytes in inside.items():
+            whole = self.num_bytes_source if parent is None else self.ledger[parent].num_bytes_content
+            name = "the source" if parent is None else f"ledger entry {parent}"
+            ensure(num_bytes == whole, f"the parts of {name} have {num_bytes} bytes, it has {whole}")
+
+    def _check_source_map(self) -> None:
+        stop = 0
+        for each in self.source_map:
+            ensure(stop <= each.text_byte_start <= each.text_byte_stop, f"{each} overlaps what stands before it")
+            ensure(0 <= each.entry_index < len(self.ledger), f"{each} names no entry of the ledger")
+            stop = each.text_byte_stop
+        ensure(stop <= len(self.text), f"the source map ends at byte {stop} of {len(self.text)}")
 
 
 class DocumentRef(Protocol):

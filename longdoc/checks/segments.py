@@ -30,7 +30,7 @@ _NUMBERS = (
     "token_start",
     "token_stop",
 )
-_WORDS = ("path", "display_path", "title", "encoding", "encoding_source", "source_sha256", "blob_id")
+_WORDS = ("path", "display_path", "title", "encoding", "encoding_source", "transform", "source_sha256", "blob_id")
 _SHA256 = "^[0-9a-f]{64}$"
 _BLOB_ID = "^([0-9a-f]{40}|[0-9a-f]{64})$"
 
@@ -56,7 +56,7 @@ def check_segments(findings: Findings, row: dict[str, Any], paths: list[Path], e
     accounted = int(segments["num_bytes_source"].sum())
     if accounted != row["num_bytes_source"]:
         findings.fault("segments", key, f"account for {accounted} bytes of a source of {row['num_bytes_source']}")
-    for problem in (*_unit_problems(segments), *_line_problems(segments), *_word_problems(segments.words)):
+    for problem in (*_unit_problems(segments), *_line_problems(segments), *_word_problems(segments)):
         findings.fault("segments", key, problem)
     return segments if is_tiled else None
 
@@ -103,7 +103,8 @@ def _line_problems(segments: Tiles) -> Iterator[str]:
         yield f"segment {place} has {lines[place]} lines in {num_bytes[place]} bytes of text"
 
 
-def _word_problems(words: pa.Table) -> Iterator[str]:
+def _word_problems(segments: Tiles) -> Iterator[str]:
+    words = segments.words
     names = ["encoding", "encoding_source"]
     for pair in words.select(names).group_by(names).aggregate([]).to_pylist():
         encoding, source = pair["encoding"], pair["encoding_source"]
@@ -118,7 +119,19 @@ def _word_problems(words: pa.Table) -> Iterator[str]:
     is_unproved = pc.and_(pc.is_valid(words["encoding"]), pc.is_null(words["source_sha256"])).to_numpy()
     if is_unproved.any():
         yield f"segment {np.argmax(is_unproved)} has an encoding and no source_sha256"
+    yield from _origin_problems(segments)
     yield from _path_problems(words)
+
+
+def _origin_problems(segments: Tiles) -> Iterator[str]:
+    """Text that came from source bytes is either those bytes, decoded, or what a format's rules made of them."""
+    is_decoded, is_made = (pc.is_valid(segments.words[name]).to_numpy() for name in ("encoding", "transform"))
+    if (is_decoded & is_made).any():
+        yield f"segment {np.argmax(is_decoded & is_made)} has an encoding and a transform"
+    has_text = segments["text_byte_stop"] > segments["text_byte_start"]
+    is_unexplained = has_text & (segments["num_bytes_source"] > 0) & ~is_decoded & ~is_made
+    if is_unexplained.any():
+        yield f"segment {np.argmax(is_unexplained)} has text from the source and neither an encoding nor a transform"
 
 
 def _path_problems(words: pa.Table) -> Iterator[str]:

@@ -31,6 +31,10 @@ class DocumentSummary:
     title: str | None
     authors: tuple[str, ...]
     language: str | None
+    identifiers: tuple[str, ...]
+    publisher: str | None
+    date: str | None
+    warnings: tuple[str, ...]
     revision: str | None
     commit_id: str | None
     num_bytes_source: int
@@ -54,6 +58,10 @@ class DocumentSummary:
             title=document.title,
             authors=document.authors,
             language=document.language,
+            identifiers=document.identifiers,
+            publisher=document.publisher,
+            date=document.date,
+            warnings=document.warnings,
             revision=document.revision,
             commit_id=document.commit_id,
             num_bytes_source=document.num_bytes_source,

@@ -108,6 +108,8 @@ def segment_slices(
                 "num_bytes_source",
                 "source_sha256",
                 "blob_id",
+                "transform",
+                "place",
                 "text_byte_start",
                 "text_byte_stop",
                 "char_start",

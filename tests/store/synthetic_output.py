@@ -173,6 +173,8 @@ def _document_row(text: str, tokens: list[dict[str, Any]], num_bytes_source: int
         "kind": "repository",
         "source_uri": "file:///somewhere",
         "authors": ["A", "B"],
+        "identifiers": ["urn:isbn:0"],
+        "warnings": [],
         "num_bytes_source": num_bytes_source,
         "num_bytes_text": len(text.encode()),
         "num_tokens": len(tokens),

@@ -121,6 +121,11 @@ CONTENT: list[tuple[Callable[[Synthetic], None], str]] = [
     (change_rows("segments", 1, source_sha256="x"), "segment 1 has a source_sha256 that is none"),
     (change_rows("segments", 1, source_sha256=None), "segment 1 has an encoding and no source_sha256"),
     (change_rows("segments", 1, blob_id="0" * 40), "segment 1 has blob_id 0{40}, its text gives [0-9a-f]{40}"),
+    (change_rows("segments", 1, transform="html"), "segment 1 has an encoding and a transform"),
+    (
+        change_rows("segments", 1, encoding=None, encoding_source=None),
+        "segment 1 has text from the source and neither an encoding nor a transform",
+    ),
     (change_rows("segments", 1, blob_id="HEAD"), "segment 1 has a blob_id that is none"),
     (
         change_rows("segments", 1, display_path="dir/\xff"),

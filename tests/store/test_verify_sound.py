@@ -40,7 +40,7 @@ def test_a_document_of_one_token_has_no_scores_and_is_sound(tmp_path: Path) -> N
     document = copy.deepcopy(make_document(1))
     segment, token, span = (document.tables[table][0] for table in ("segments", "tokens", "spans"))
     segment |= {"text_byte_stop": 2, "char_stop": 2, "token_stop": 1, "num_bytes_source": 2, "is_content": True}
-    segment["num_lines"] = 1
+    segment |= {"num_lines": 1, "encoding": "utf-8", "encoding_source": "utf-8", "source_sha256": sha256(b"Fi")}
     span |= {
         "segment_index": 0,
         "token_stop": 1,
