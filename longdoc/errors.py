@@ -4,6 +4,7 @@
     ├── StartError            (2)   found before work starts: usage, sources, models, outputs, machine
     │   ├── SourceError             no such file, not a repository, unknown revision, nothing readable
     │   ├── ModelError              unknown model, unsupported model, checksum mismatch, no network
+    │   │   └── NotShardableError   a sound model that mixes tokens in ways no ring can split
     │   ├── OutputError             not writable, another schema version, another model or set of outputs
     │   └── CapacityError           the ring does not fit the machine
     ├── CheckFailed           (1)   a check said no: verify, models check
@@ -46,6 +47,10 @@ class SourceError(StartError):
 
 class ModelError(StartError):
     """A model is unknown, unsupported, damaged or out of reach."""
+
+
+class NotShardableError(ModelError):
+    """A sound model that mixes tokens in ways no ring can split; the message says where."""
 
 
 class OutputError(StartError):
