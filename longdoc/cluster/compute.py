@@ -80,7 +80,7 @@ def compute_document(
 
 def forward(engine: Engine, exchange: Exchange, job: ComputeJob, work: RankWork, report: Report) -> Tensor:
     """The hidden states of this rank's tokens, [n, C], from one pass over the whole document."""
-    engine.model.set_extension(job.extension)
+    engine.model.set_positions(job.extension, work.shard.layout.num_tokens)
     context = RingContext(layout=work.shard.layout, mask=Mask(), exchange=exchange, kernel=engine.kernel, report=report)
     token_ids = torch.from_numpy(work.shard.token_ids.astype(np.int64))
     positions = torch.from_numpy(np.array(work.shard.positions))

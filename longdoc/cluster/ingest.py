@@ -54,9 +54,7 @@ def prepare(
 ) -> tuple[DocumentSummary, list[RankWork]]:
     """Read, encode and cut one document for a ring. Raises `DocumentError` where the document is at fault."""
     document, sequence = read_tokens(ref, spec.model_folder, encode_pieces)
-    extension = choose_extension(
-        spec.context_extension, sequence.num_model_tokens, spec.context_trained, rope_type=spec.rope_type
-    )
+    extension = choose_extension(spec.context_extension, sequence.num_model_tokens, spec.positions)
     check_capacity(
         shape,
         sequence.num_model_tokens,

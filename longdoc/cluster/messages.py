@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from longdoc.model.positions import ContextExtension, ExtensionMode
+from longdoc.model.positions import ContextExtension, ExtensionMode, TrainedPositions
 from longdoc.records import Document, RowIdentity, TokenSequence
 from longdoc.ring.layout import LayoutKind
 from longdoc.store.schemas import OutputIdentity
@@ -17,8 +17,7 @@ class IngestSpec:
     layout: LayoutKind
     num_ranks: int
     context_extension: ExtensionMode
-    context_trained: int
-    rope_type: str
+    positions: TrainedPositions
     with_text: bool
     total_bytes: int
     most_ranks: int

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from longdoc.errors import ModelError
 from longdoc.model.local import LocalModel
-from longdoc.model.positions import ContextExtension, RotaryPositions
+from longdoc.model.positions import ContextExtension
+from longdoc.model.rotary import RotaryPositions
 from longdoc.model.tiling import TILE_BYTES, tile_layers, tile_tokens
 from longdoc.ring.hook import RING_ATTENTION, register_ring_attention
 
@@ -57,9 +58,16 @@ class RingModel:
         """The context extension that is in place."""
         return self._rotary.current
 
-    def set_extension(self, extension: ContextExtension) -> None:
-        """Stretch the rotary positions, or put them back exactly as trained. Raises `ModelError` if they cannot be."""
-        self._rotary.set(extension)
+    def set_positions(self, extension: ContextExtension, num_tokens: int) -> None:
+        """Set the rotary positions for a document of `num_tokens`, all ranks' together, stretched or as trained.
+
+        Nothing of one document stays for the next. Raises `ModelError` where they cannot be extended.
+        """
+        self._rotary.set(extension, num_tokens)
+
+    def restore_positions(self) -> None:
+        """Let transformers set the positions itself again: right for a document in one piece, not for shards."""
+        self._rotary.restore()
 
     @torch.no_grad()
     def hidden_states(self, token_ids_T: Tensor, positions_T: Tensor) -> Tensor:

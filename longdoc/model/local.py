@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from longdoc.errors import ModelError
 from longdoc.model.identity import ModelFiles, model_digest, model_files
+from longdoc.model.positions import TrainedPositions, trained_positions
 from longdoc.model.safetensors_file import num_parameters
 from longdoc.records import display
 
@@ -23,8 +24,7 @@ class LocalModel:
     """A model on this machine: its folder and what its configuration and the headers of its weights say.
 
     `digest` identifies config.json, tokenizer.json and the weights by content; `source_sha256` is that of the file a
-    built-in model was pulled from. `context_trained` counts tokens, as trained and as extended by its makers.
-    `rope_type` is "default" for plain rotary positions, another name for scaled ones, "none" where there are none.
+    built-in model was pulled from.
     """
 
     name: str
@@ -32,8 +32,7 @@ class LocalModel:
     source: str
     source_sha256: str | None
     digest: str
-    context_trained: int
-    rope_type: str
+    positions: TrainedPositions
     hidden_size: int
     intermediate_size: int
     num_layers: int
@@ -43,6 +42,16 @@ class LocalModel:
     vocab_size: int
     num_parameters: int
 
+    @property
+    def context_trained(self) -> int:
+        """The tokens that the model was trained to read at once, as extended by its makers."""
+        return self.positions.num_tokens
+
+    @property
+    def rope_type(self) -> str:
+        """The kind of its positions, see `TrainedPositions`."""
+        return self.positions.rope_type
+
 
 def open_folder(folder: Path, *, name: str, source: str, source_sha256: str | None) -> LocalModel:
     """The model in a folder. Raises `ModelError` for whatever is missing, damaged or of another model."""
@@ -50,7 +59,6 @@ def open_folder(folder: Path, *, name: str, source: str, source_sha256: str | No
 
     files = model_files(folder)
     config = read_config(folder)
-    context_trained, rope_type = _positions(config, folder)
     num_heads, hidden_size = _field(config, "num_attention_heads", folder), _field(config, "hidden_size", folder)
     model = LocalModel(
         name=name,
@@ -58,8 +66,7 @@ def open_folder(folder: Path, *, name: str, source: str, source_sha256: str | No
         source=source,
         source_sha256=source_sha256,
         digest=_digest(files, folder),
-        context_trained=context_trained,
-        rope_type=rope_type,
+        positions=trained_positions(config, display(str(folder / "config.json"))),
         hidden_size=hidden_size,
         # Some families leave it out and use four times the width, as GPT-2 did.
         intermediate_size=_field(config, "intermediate_size", folder, default=4 * hidden_size),
@@ -126,27 +133,6 @@ def _check_heads(model: LocalModel) -> None:
             f"{display(str(model.folder / 'config.json'))}: {model.num_heads} attention heads cannot share "
             f"{model.num_kv_heads} key-value heads; copy or download the model again"
         )
-
-
-def _positions(config: Any, folder: Path) -> tuple[int, str]:
-    """How many tokens the model was trained to, and the type of its rotary positions."""
-    trained = _field(config, "max_position_embeddings", folder)
-    rope = getattr(config, "rope_parameters", None) or {}
-    if not rope:
-        return trained, "none"
-    if "rope_type" not in rope:
-        return trained, "per layer"
-    if rope["rope_type"] == "yarn":
-        # The makers' own extension counts as trained; some configurations state only the length before it.
-        try:
-            extended = int(rope["original_max_position_embeddings"] * (rope.get("factor") or 1))
-        except (KeyError, OverflowError, TypeError, ValueError) as error:
-            path = display(str(folder / "config.json"))
-            raise ModelError(
-                f"{path}: its yarn positions cannot be read ({error!r}); copy or download the model again"
-            ) from None
-        return max(trained, extended), "yarn"
-    return trained, str(rope["rope_type"])
 
 
 def cause_of(error: Exception) -> str:

@@ -48,9 +48,7 @@ def forecast(ref: DocumentRef, config: RunConfig, model: LocalModel, ring: RingS
             "bytes_per_rank": bytes_per_rank(shape, num_tokens, ring.num_ranks),
             "smallest_ring": smallest_ring(shape, num_tokens, bytes_for_a_rank, most=ring.most_ranks),
         }
-        extension = choose_extension(
-            config.context_extension, num_tokens, model.context_trained, rope_type=model.rope_type
-        )
+        extension = choose_extension(config.context_extension, num_tokens, model.positions)
         known |= {"context_extension": extension.kind, "context_extension_factor": extension.factor}
         check_capacity(shape, num_tokens, ring.num_ranks, bytes_for_a_rank, most=ring.most_ranks, name=ref.source_uri)
     except DocumentError as error:
