@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from longdoc.errors import ModelError
 from longdoc.model.identity import ModelFiles, model_digest, model_files
 from longdoc.model.positions import TrainedPositions, trained_positions
-from longdoc.model.safetensors_file import num_parameters
+from longdoc.model.layers import LayerShape, active_parameters, layer_shapes
+from longdoc.model.safetensors_file import tensor_sizes
 from longdoc.records import display
 
 if TYPE_CHECKING:
@@ -60,12 +61,14 @@ def open_folder(folder: Path, *, name: str, source: str, source_sha256: str | No
     files = model_files(folder)
     config = read_config(folder)
     num_heads, hidden_size = _field(config, "num_attention_heads", folder), _field(config, "hidden_size", folder)
+    digest = _digest(files, folder)
+    sizes = {name: size for path in files.weights for name, size in tensor_sizes(path).items()}
     model = LocalModel(
         name=name,
         folder=folder,
         source=source,
         source_sha256=source_sha256,
-        digest=_digest(files, folder),
+        digest=digest,
         positions=trained_positions(config, display(str(folder / "config.json"))),
         hidden_size=hidden_size,
         # Some families leave it out and use four times the width, as GPT-2 did.
@@ -75,7 +78,9 @@ def open_folder(folder: Path, *, name: str, source: str, source_sha256: str | No
         num_kv_heads=_field(config, "num_key_value_heads", folder, default=num_heads),
         head_dim=_field(config, "head_dim", folder, default=hidden_size // num_heads),
         vocab_size=_field(config, "vocab_size", folder),
-        num_parameters=sum(num_parameters(path) for path in files.weights),
+        num_parameters=sum(sizes.values()),
+        num_active_parameters=active_parameters(sizes, config),
+        layers=layer_shapes(config),
     )
     _check_heads(model)
     check_fits(Vocabulary.load(folder), model)

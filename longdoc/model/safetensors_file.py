@@ -59,8 +59,8 @@ def _header(tensors: Sequence[LazyTensor]) -> bytes:
     return raw + b" " * (-len(raw) % _ALIGNMENT)
 
 
-def num_parameters(path: Path) -> int:
-    """How many numbers a safetensors file holds, from its header and its size. Raises `ModelError` for anything else.
+def tensor_sizes(path: Path) -> dict[str, int]:
+    """How many numbers each tensor of a safetensors file holds, from its header. Raises `ModelError` for anything else.
 
     A file that a broken download cut off has a whole header, so its size is held against what the header says.
     """
@@ -72,9 +72,9 @@ def num_parameters(path: Path) -> int:
                 raise ValueError(f"a header of {num_bytes} bytes")
             header = json.loads(file.read(num_bytes))
             found = os.fstat(file.fileno()).st_size
-        tensors = [entry for name, entry in header.items() if name != "__metadata__"]
-        expected = 8 + num_bytes + max((int(entry["data_offsets"][1]) for entry in tensors), default=0)
-        total: int = sum(math.prod(entry["shape"]) for entry in tensors)
+        tensors = {name: entry for name, entry in header.items() if name != "__metadata__"}
+        expected = 8 + num_bytes + max((int(entry["data_offsets"][1]) for entry in tensors.values()), default=0)
+        sizes = {name: int(math.prod(entry["shape"])) for name, entry in tensors.items()}
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         raise ModelError(f"{shown}: not a safetensors file ({error}); copy or download it again") from None
     except OSError as error:
@@ -84,4 +84,4 @@ def num_parameters(path: Path) -> int:
             f"{shown}: has {found:,} bytes and its header says {expected:,}: it is damaged or was not copied whole; "
             "copy or download it again"
         )
-    return total
+    return sizes
