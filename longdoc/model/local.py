@@ -1,8 +1,8 @@
 """A model in a folder on this machine, before its weights are loaded: `LocalModel`, `open_folder`, `read_config`.
 
 Owns the facts that the configuration, the headers of the weights and the tokenizer state, and whether they fit each
-other. Refuses folders with a piece missing or damaged, pickles, quantised weights, tokenizers of other models, and
-models whose code would have to come along (`trust_remote_code`).
+other. Refuses models that no ring can split (see `refusals`), folders with a piece missing or damaged, pickles,
+quantised weights, tokenizers of other models, and models whose code would have to come along (`trust_remote_code`).
 """
 
 from dataclasses import dataclass
@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from longdoc.errors import ModelError
 from longdoc.model.identity import ModelFiles, model_digest, model_files
-from longdoc.model.positions import TrainedPositions, trained_positions
 from longdoc.model.layers import LayerShape, active_parameters, layer_shapes
+from longdoc.model.positions import TrainedPositions, trained_positions
+from longdoc.model.refusals import Direction, attention_direction, has_head, refuse_by_configuration
 from longdoc.model.safetensors_file import tensor_sizes
 from longdoc.records import display
 
@@ -42,6 +43,12 @@ class LocalModel:
     head_dim: int
     vocab_size: int
     num_parameters: int
+    #: Weights of the layers that one token is multiplied with, and the layers' shapes: for forecasts only.
+    num_active_parameters: int
+    layers: tuple[LayerShape, ...]
+    #: Whether it is saved with an output head that predicts the next token, and which tokens a token sees.
+    has_head: bool
+    attention_direction: Direction
 
     @property
     def context_trained(self) -> int:
@@ -59,7 +66,9 @@ def open_folder(folder: Path, *, name: str, source: str, source_sha256: str | No
     from longdoc.tokenization.vocabulary import Vocabulary  # not at the top: listing models needs no tokenizer
 
     files = model_files(folder)
-    config = read_config(folder)
+    whole_config = _read_whole_config(folder)
+    refuse_by_configuration(whole_config, name)
+    config = whole_config.get_text_config()
     num_heads, hidden_size = _field(config, "num_attention_heads", folder), _field(config, "hidden_size", folder)
     digest = _digest(files, folder)
     sizes = {name: size for path in files.weights for name, size in tensor_sizes(path).items()}
@@ -81,10 +90,25 @@ def open_folder(folder: Path, *, name: str, source: str, source_sha256: str | No
         num_parameters=sum(sizes.values()),
         num_active_parameters=active_parameters(sizes, config),
         layers=layer_shapes(config),
+        has_head=has_head(whole_config),
+        attention_direction=attention_direction(whole_config),
     )
     _check_heads(model)
     check_fits(Vocabulary.load(folder), model)
     return model
+
+
+def check_outputs(model: LocalModel, outputs: tuple[str, ...]) -> None:
+    """Raise `ModelError` where log-probs are asked of a model that has none."""
+    if "logprobs" not in outputs:
+        return
+    if model.attention_direction == "bidirectional":
+        cause = "an encoder, and encoders have no log-probs: each token sees the ones after it"
+    elif not model.has_head:
+        cause = "saved without an output head, so it has no log-probs"
+    else:
+        return
+    raise ModelError(f"model {model.name} is {cause}; use --outputs embeddings")
 
 
 def check_fits(vocabulary: "Vocabulary", model: LocalModel) -> None:
@@ -108,6 +132,10 @@ def _digest(files: ModelFiles, folder: Path) -> str:
 
 def read_config(folder: Path) -> Any:
     """The text part of a model's configuration, with the defaults of its family filled in. Raises `ModelError`."""
+    return _read_whole_config(folder).get_text_config()
+
+
+def _read_whole_config(folder: Path) -> Any:
     from transformers import AutoConfig
 
     shown = display(str(folder / "config.json"))
@@ -121,7 +149,7 @@ def read_config(folder: Path) -> Any:
         ) from None
     if getattr(config, "quantization_config", None) or getattr(text_config, "quantization_config", None):
         raise ModelError(f"{shown}: its weights are quantised, which is not supported; use the model as it was trained")
-    return text_config
+    return config
 
 
 def _field(config: Any, field: str, folder: Path, *, default: int | None = None) -> int:
