@@ -1,18 +1,21 @@
 """Token tiles: what works on each token by itself is run over a few tokens at a time, so its intermediates stay small.
 
-Owns the tiling of MLPs and of the norms between layers (which widen to float32 inside). The result is the same up to
-the rounding of a matrix product over another number of rows. Attention, which mixes tokens, is never touched.
+Owns the tiling of MLPs and of the norms between layers (which widen to float32 inside), and turns on the one residual
+stream. The result is the same up to the rounding of a matrix product over another number of rows. Attention, which
+mixes tokens, is never touched.
 Legend: B batch (1), T tokens, C hidden size.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from longdoc.errors import ModelError
+from longdoc.model.frugal import keep_one_stream, separate_streams
 
 #: Memory that the intermediates of one tile may take. Larger tiles are no faster: a product is compute-bound at a few
 #: hundred rows, and smaller intermediates stay in the cache.
@@ -37,13 +40,22 @@ def tile_tokens(bytes_per_token: int, budget_bytes: int = TILE_BYTES) -> int:
 
 def decoder_layers(model: nn.Module, num_layers: int) -> nn.ModuleList:
     """The list of layers of a transformers base model. Raises `ModelError` where there is not exactly one."""
-    found = [child for child in model.children() if isinstance(child, nn.ModuleList) and len(child) == num_layers]
+    found = [
+        module
+        for module in model.modules()
+        if isinstance(module, nn.ModuleList) and len(module) == num_layers and _is_stack(module)
+    ]
     if len(found) != 1:
         raise ModelError(
             f"{type(model).__name__} has {len(found)} stacks of {num_layers} layers and exactly one was expected; "
-            "its layout is not supported, use a plain causal language model (see `longdoc models list`)"
+            "its layout is not supported, use a plain language model or encoder (see `longdoc models list`)"
         )
     return found[0]
+
+
+def _is_stack(modules: nn.ModuleList) -> bool:
+    """Whether these are layers: they hold weights and modules, which experts and rotary embeddings do not both."""
+    return all(any(True for _ in layer.children()) and any(True for _ in layer.parameters()) for layer in modules)
 
 
 def tile_layers(model: nn.Module, *, num_layers: int, intermediate_size: int, budget_bytes: int = TILE_BYTES) -> int:
@@ -58,6 +70,7 @@ def tile_layers(model: nn.Module, *, num_layers: int, intermediate_size: int, bu
         for name, child in layer.named_children():
             if name in _MLP_NAMES:
                 tile_module(child, mlp_tile)
+    keep_one_stream(layers)
     norms = [child for parent in (*layers, model) for child in parent.children() if _is_norm(child)]
     for norm in norms:
         # Three float32 copies of the hidden states: the widened input, its square, the product.
@@ -79,36 +92,54 @@ def tile_module(module: nn.Module, tile: int) -> None:
 
 @contextmanager
 def tiles_of(model: nn.Module, tile: int | None) -> Iterator[None]:
-    """Run what is tiled in tiles of `tile` tokens for a while, or in one piece (None); nobody else may be using it."""
+    """Run what is tiled in tiles of `tile` tokens for a while; nobody else may be using it.
+
+    None: in one piece, and with the layers as transformers made them.
+    """
     before = [(module, forward) for module in model.modules() if (forward := _tiled_forward(module))]
     for module, tiled in before:
         plain = tiled.args[0]
         module.forward = plain if tile is None else partial(_tiled, plain, tile)
     try:
-        yield
+        with separate_streams(model) if tile is None else nullcontext():
+            yield
     finally:
         for module, tiled in before:
             module.forward = tiled
 
 
-def _tiled_forward(module: nn.Module) -> partial[Tensor] | None:
+def _tiled_forward(module: nn.Module) -> partial[Any] | None:
     forward: object = module.forward
     return forward if isinstance(forward, partial) and forward.func is _tiled else None
 
 
-def _tiled(forward: Callable[[Tensor], Tensor], tile: int, hidden_BTC: Tensor) -> Tensor:
-    num_tokens = hidden_BTC.shape[-2]
+def _tiled(forward: Callable[..., Any], tile: int, *inputs: Tensor) -> Any:
+    """Run `forward` tile by tile; every input and output has tokens as its last dimension but one.
+
+    Some mixtures of experts hand out routing scores beside the states: those are tiled like the states.
+    """
+    num_tokens = inputs[0].shape[-2]
     if num_tokens <= tile:
-        return forward(hidden_BTC)
-    out: Tensor | None = None
+        return forward(*inputs)
+    outs: list[Tensor] = []
     for tokens in token_tiles(num_tokens, tile):
-        part = forward(hidden_BTC[..., tokens, :])
-        if not isinstance(part, Tensor):
+        returned = forward(*(tensor[..., tokens, :] for tensor in inputs))
+        parts = _tensors(returned, tokens.stop - tokens.start)
+        if not outs:
+            outs = [part.new_empty((*part.shape[:-2], num_tokens, part.shape[-1])) for part in parts]
+        for out, part in zip(outs, parts, strict=True):
+            out[..., tokens, :] = part
+    return tuple(outs) if isinstance(returned, tuple) else outs[0]
+
+
+def _tensors(returned: Any, num_tokens: int) -> tuple[Tensor, ...]:
+    """What a token-local layer returned for a tile, each with a row for each of its tokens."""
+    parts = returned if isinstance(returned, tuple) else (returned,)
+    for part in parts:
+        if not isinstance(part, Tensor) or part.dim() < 2 or part.shape[-2] != num_tokens:
+            what = f"{tuple(part.shape)}" if isinstance(part, Tensor) else type(part).__name__
             raise ModelError(
-                f"a token-local layer returned {type(part).__name__} and not one tensor; mixtures of experts that hand "
-                "out routing scores are not supported yet, use another model"
+                f"a token-local layer returned {what} for {num_tokens} tokens, which cannot be put together from tiles; "
+                "use another model"
             )
-        if out is None:
-            out = torch.empty((*part.shape[:-2], num_tokens, part.shape[-1]), dtype=part.dtype, device=part.device)
-        out[..., tokens, :] = part
-    return out  # type: ignore[return-value]  # there is a first tile, because there are more tokens than one tile holds
+    return parts

@@ -58,8 +58,8 @@ def test_norms_between_layers_are_tiled_and_parameters_keep_their_names() -> Non
     tile_layers(model, num_layers=2, intermediate_size=96, budget_bytes=1)
     assert [name for name, _ in model.named_parameters()] == names
     tiled = {name for name, module in model.named_modules() if "forward" in vars(module)}
-    parts = ("mlp", "input_layernorm", "post_attention_layernorm")
-    assert tiled == {"norm"} | {f"layers.{layer}.{part}" for layer in range(2) for part in parts}
+    parts = ("", ".mlp", ".input_layernorm", ".post_attention_layernorm")
+    assert tiled == {"norm"} | {f"layers.{layer}{part}" for layer in range(2) for part in parts}
 
 
 def test_a_wrong_tile_shows() -> None:
