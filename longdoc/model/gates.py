@@ -17,6 +17,7 @@ from torch import Tensor
 
 from longdoc.errors import ModelError
 from longdoc.model.load import RingModel
+from longdoc.model.positions import UNEXTENDED
 from longdoc.model.tiling import SMALLEST_TILE, tiles_of
 from longdoc.ring.exchange import Exchange
 from longdoc.ring.exchange.loopback import run_ranks
@@ -34,15 +35,13 @@ TOLERANCES = {torch.float64: 1e-4, torch.float32: 1e-3}
 _HALF_PRECISION_FACTOR = 3.0
 #: Parts of class names of layers that carry something from token to token without attention.
 _MIXERS = ("Alibi", "Conv1d", "DeltaNet", "Lightning", "LinearAttention", "Mamba", "Recurrent", "Rwkv", "ShortConv")
-#: Rotary positions that depend on the longest position a shard happens to hold.
-_SHARD_DEPENDENT_ROPE = ("dynamic", "longrope")
 
 
 def check_shardable(model: RingModel, kernel: Kernel | None = None) -> float:
     """The largest difference of a log-probability, in nats, between a ring of three and one piece.
 
-    `kernel` is the one that will compute, by default what `auto` chooses. In the model's own dtype, on its device,
-    with its positions as they are; on the ring MLPs and norms run in tiles of 16 tokens, in one piece they do not.
+    `kernel` is the one that will compute, by default what `auto` chooses. In the model's own dtype, on its device, with
+    its positions as trained; on the ring MLPs and norms run in tiles of 16 tokens, in one piece they do not.
     Raises `ModelError` naming the reason when the model has parts that cannot be split, does not call the ring once a
     layer, or differs too much.
     """
@@ -75,8 +74,6 @@ def _refuse_known(model: RingModel) -> None:
     found = [f"layers of type {name}" for name in sorted(layer_types - {"full_attention"})]
     if getattr(config, "alibi", False):
         found.append("ALiBi biases in place of positions")
-    if model.local.rope_type in _SHARD_DEPENDENT_ROPE:
-        found.append(f"{model.local.rope_type} rotary positions, which change with the length of a shard")
     classes = sorted({type(module).__name__ for module in model.causal_model.modules()})
     found += [name for name in classes if any(part in name for part in _MIXERS)]
     if found:
@@ -93,12 +90,14 @@ def _sample_ids(vocab_size: int) -> Tensor:
 
 
 def _whole(model: RingModel, token_ids_T: Tensor, attention: str) -> Tensor:
+    model.restore_positions()
     positions_T = torch.arange(_NUM_TOKENS, device=model.device)
     with _attention(model, attention), tiles_of(model.causal_model, None):
         return _logprobs(model, model.hidden_states(token_ids_T, positions_T))
 
 
 def _on_ring(model: RingModel, token_ids_T: Tensor, kernel: Kernel) -> Tensor:
+    model.set_positions(UNEXTENDED, _NUM_TOKENS)
     layout = Layout(kind="zigzag", num_tokens=_NUM_TOKENS, num_ranks=_NUM_RANKS)
     positions = [torch.from_numpy(layout.positions(rank)).to(model.device) for rank in range(_NUM_RANKS)]
 

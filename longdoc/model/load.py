@@ -73,16 +73,19 @@ class RingModel:
     def hidden_states(self, token_ids_T: Tensor, positions_T: Tensor) -> Tensor:
         """hidden_TC after the final norm, in the model's dtype, for int64 ids at int64 global positions.
 
+        On a ring the positions must have been set for the whole document if they depend on its length (`ValueError`).
         T may be 0: the rank then still takes part in every hop of its ring.
         """
         if token_ids_T.shape != positions_T.shape or token_ids_T.dim() != 1:
             raise ValueError(f"token ids {tuple(token_ids_T.shape)} at positions {tuple(positions_T.shape)}")
+        if self.attention == RING_ATTENTION:
+            self._rotary.check(positions_T)
         if len(token_ids_T) == 0:
             self._take_part_without_tokens()
             return torch.empty((0, self.embedding_size), dtype=self.dtype, device=self.device)
         output = self._base(
             input_ids=token_ids_T[None],
-            position_ids=positions_T[None],
+            position_ids=positions_T[None] + self.local.positions.first,
             # Without a mask and a cache, positions that jump (zigzag) look like packed documents to transformers.
             attention_mask=torch.ones((1, len(token_ids_T)), dtype=torch.int64, device=token_ids_T.device),
             use_cache=False,

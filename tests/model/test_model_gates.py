@@ -12,6 +12,7 @@ from torch import nn
 from transformers import GPT2Config, LlamaConfig, MistralConfig, Phi3Config, Qwen2Config, Qwen3Config
 
 from longdoc.errors import ModelError
+from longdoc.model import rotary
 from longdoc.model.gates import check_shardable
 from longdoc.model.load import RingModel, load_model
 from longdoc.model.local import LocalModel
@@ -78,9 +79,17 @@ def test_layer_types_other_than_full_attention_are_refused_by_name(load: Callabl
         check_shardable(load(config))
 
 
-def test_positions_that_depend_on_the_shard_are_refused_by_name(load: Callable[..., RingModel]) -> None:
-    with pytest.raises(ModelError, match="it has dynamic rotary positions, which change with the length of a shard"):
-        check_shardable(load(LlamaConfig(**GROUPED, rope_parameters=DYNAMIC)))
+def test_positions_that_would_depend_on_the_shard_are_those_of_the_document(
+    load: Callable[..., RingModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The sample is longer than the 16 tokens up to which these positions are plain; wide weights make them matter.
+    shape = GROUPED | {"max_position_embeddings": 16, "initializer_range": 0.2}
+    config = LlamaConfig(**shape, rope_parameters=DYNAMIC)
+    assert check_shardable(load(config)) < 1e-4
+    frozen = rotary._frozen
+    monkeypatch.setattr(rotary, "_frozen", lambda loaded, num_tokens: frozen(loaded, num_tokens // 3))
+    with pytest.raises(ModelError, match="its log-probabilities differ"):
+        check_shardable(load(config))
 
 
 def test_a_known_mixer_is_refused_by_name(load: Callable[..., RingModel]) -> None:
