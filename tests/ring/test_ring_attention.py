@@ -21,6 +21,7 @@ from longdoc.ring.exchange import Exchange, ReduceOp, Transfer
 from longdoc.ring.exchange.loopback import run_ranks
 from longdoc.ring.kernels import Kernel, choose_kernel
 from longdoc.ring.layout import LAYOUTS, Layout, LayoutKind
+from longdoc.ring.mask import Band
 
 TOLERANCES = {torch.float64: 1e-12, torch.float32: 5e-6}
 
@@ -101,13 +102,13 @@ def test_a_kernel_with_a_wrong_log_sum_exp_does_not_pass(wrong: str) -> None:
     right = choose_kernel("torch", "cpu")[1]
 
     def kernel(
-        q_HTD: torch.Tensor, k_GSD: torch.Tensor, v_GSD: torch.Tensor, *, causal: bool, scale: float
+        q_HTD: torch.Tensor, k_GSD: torch.Tensor, v_GSD: torch.Tensor, *, band: Band, scale: float
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        out, lse = right(q_HTD, k_GSD, v_GSD, causal=causal, scale=scale)
+        out, lse = right(q_HTD, k_GSD, v_GSD, band=band, scale=scale)
         if wrong == "base 2":
             return out, lse / torch.log(torch.tensor(2.0))
         if wrong == "off by one":
-            return out, lse + (0 if causal else 1e-3)
+            return out, lse + (1e-3 if band.is_full else 0)
         return out, lse - torch.log(torch.tensor(float(k_GSD.shape[1])))
 
     layout = Layout(kind="zigzag", num_tokens=97, num_ranks=3)
@@ -152,10 +153,10 @@ def test_sends_are_posted_before_the_compute_they_hide_behind() -> None:
         events: list[str] = []
 
         def kernel(
-            q_HTD: torch.Tensor, k_GSD: torch.Tensor, v_GSD: torch.Tensor, *, causal: bool, scale: float
+            q_HTD: torch.Tensor, k_GSD: torch.Tensor, v_GSD: torch.Tensor, *, band: Band, scale: float
         ) -> tuple[torch.Tensor, torch.Tensor]:
             events.append("compute")
-            return right(q_HTD, k_GSD, v_GSD, causal=causal, scale=scale)
+            return right(q_HTD, k_GSD, v_GSD, band=band, scale=scale)
 
         shard_attention(Watched(exchange, events), layout, kernel, qkv)
         return events
@@ -185,7 +186,7 @@ def test_a_kernel_that_fails_on_one_rank_stops_the_ring() -> None:
 
     def rank_main(exchange: Exchange) -> torch.Tensor:
         def broken(
-            q_HTD: torch.Tensor, k_GSD: torch.Tensor, v_GSD: torch.Tensor, *, causal: bool, scale: float
+            q_HTD: torch.Tensor, k_GSD: torch.Tensor, v_GSD: torch.Tensor, *, band: Band, scale: float
         ) -> tuple[torch.Tensor, torch.Tensor]:
             raise FloatingPointError("planted")
 
