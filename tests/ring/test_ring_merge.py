@@ -28,7 +28,7 @@ def test_merging_any_partition_of_the_keys_gives_attention_over_all(sizes: list[
         total.merge(slice(0, 3), weights @ values[:, part], torch.logsumexp(scores[..., part], dim=-1))
     expected_lse = np.logaddexp.reduce(scores.numpy(), axis=-1, initial=-np.inf)
     assert np.allclose(total.lse_HT.numpy(), expected_lse, rtol=1e-13, atol=1e-13)
-    assert torch.allclose(total.out_HTD, torch.softmax(scores, dim=-1) @ values, rtol=1e-12, atol=1e-13)
+    assert torch.allclose(total.out_HTE, torch.softmax(scores, dim=-1) @ values, rtol=1e-12, atol=1e-13)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -47,7 +47,7 @@ def test_a_merge_with_nothing_changes_no_bit() -> None:
     assert torch.equal(lse, before[1])
     empty = Accumulator.empty_for(out, 2)
     empty.merge(slice(0, 9), out, lse)
-    assert torch.equal(empty.out_HTD, out)
+    assert torch.equal(empty.out_HTE, out)
     assert torch.equal(empty.lse_HT, lse)
 
 
@@ -69,4 +69,4 @@ def test_a_nan_is_not_hidden() -> None:
 
 def test_accumulators_are_float32_for_half_precision() -> None:
     for dtype in (torch.bfloat16, torch.float16, torch.float32):
-        assert Accumulator.empty_for(torch.empty((1, 2, 3), dtype=dtype), 3).out_HTD.dtype == torch.float32
+        assert Accumulator.empty_for(torch.empty((1, 2, 3), dtype=dtype), 3).out_HTE.dtype == torch.float32
