@@ -66,9 +66,8 @@ def open_folder(folder: Path, *, name: str, source: str, source_sha256: str | No
     from longdoc.tokenization.vocabulary import Vocabulary  # not at the top: listing models needs no tokenizer
 
     files = model_files(folder)
-    whole_config = _read_whole_config(folder)
+    whole_config, config = configurations(folder)
     refuse_by_configuration(whole_config, name)
-    config = whole_config.get_text_config()
     num_heads, hidden_size = _field(config, "num_attention_heads", folder), _field(config, "hidden_size", folder)
     digest = _digest(files, folder)
     sizes = {name: size for path in files.weights for name, size in tensor_sizes(path).items()}
@@ -132,10 +131,11 @@ def _digest(files: ModelFiles, folder: Path) -> str:
 
 def read_config(folder: Path) -> Any:
     """The text part of a model's configuration, with the defaults of its family filled in. Raises `ModelError`."""
-    return _read_whole_config(folder).get_text_config()
+    return configurations(folder)[1]
 
 
-def _read_whole_config(folder: Path) -> Any:
+def configurations(folder: Path) -> tuple[Any, Any]:
+    """The whole configuration and its text part: the same object, but for models of pictures and text."""
     from transformers import AutoConfig
 
     shown = display(str(folder / "config.json"))
@@ -149,7 +149,7 @@ def _read_whole_config(folder: Path) -> Any:
         ) from None
     if getattr(config, "quantization_config", None) or getattr(text_config, "quantization_config", None):
         raise ModelError(f"{shown}: its weights are quantised, which is not supported; use the model as it was trained")
-    return config
+    return config, text_config
 
 
 def _field(config: Any, field: str, folder: Path, *, default: int | None = None) -> int:

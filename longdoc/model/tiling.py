@@ -11,7 +11,6 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from longdoc.errors import ModelError
@@ -40,11 +39,13 @@ def tile_tokens(bytes_per_token: int, budget_bytes: int = TILE_BYTES) -> int:
 
 def decoder_layers(model: nn.Module, num_layers: int) -> nn.ModuleList:
     """The list of layers of a transformers base model. Raises `ModelError` where there is not exactly one."""
-    found = [
-        module
-        for module in model.modules()
+    stacks = {
+        path: module
+        for path, module in model.named_modules()
         if isinstance(module, nn.ModuleList) and len(module) == num_layers and _is_stack(module)
-    ]
+    }
+    # Of lists inside of lists (experts inside of layers) the outer one holds the layers.
+    found = [stacks[path] for path in stacks if not any(path.startswith(f"{other}.") for other in stacks)]
     if len(found) != 1:
         raise ModelError(
             f"{type(model).__name__} has {len(found)} stacks of {num_layers} layers and exactly one was expected; "
@@ -54,7 +55,7 @@ def decoder_layers(model: nn.Module, num_layers: int) -> nn.ModuleList:
 
 
 def _is_stack(modules: nn.ModuleList) -> bool:
-    """Whether these are layers: they hold weights and modules, which experts and rotary embeddings do not both."""
+    """Whether these may be layers: modules of modules with weights, which rotary embeddings are not."""
     return all(any(True for _ in layer.children()) and any(True for _ in layer.parameters()) for layer in modules)
 
 
@@ -139,7 +140,7 @@ def _tensors(returned: Any, num_tokens: int) -> tuple[Tensor, ...]:
         if not isinstance(part, Tensor) or part.dim() < 2 or part.shape[-2] != num_tokens:
             what = f"{tuple(part.shape)}" if isinstance(part, Tensor) else type(part).__name__
             raise ModelError(
-                f"a token-local layer returned {what} for {num_tokens} tokens, which cannot be put together from tiles; "
-                "use another model"
+                f"a token-local layer returned {what} for {num_tokens} tokens, which cannot be put together from "
+                "tiles; use another model"
             )
     return parts
