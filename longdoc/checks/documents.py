@@ -26,7 +26,7 @@ Row = dict[str, Any]
 _COUNTS = ("num_bytes_source", "num_bytes_text", "num_tokens", "seconds", "tokens_per_second", "context_trained")
 _WORDS = {
     "kind": ("book", "repository"),
-    "context_extension": ("none", "yarn", "theta"),
+    "context_extension": ("none", "yarn", "theta", "dynamic"),
     "attention_direction": ("causal", "bidirectional"),
 }
 

@@ -87,7 +87,7 @@ DOCUMENTS = (
     _column("ring_size", _INT32, "Ranks of the ring."),
     _column("layout", _STRING, "Which rank owned which tokens."),
     _column("context_trained", _INT64, "Tokens the model was trained to read at once."),
-    _column("context_extension", _STRING, "`none`, `yarn` or `theta`."),
+    _column("context_extension", _STRING, "`none`, `yarn`, `theta`, or `dynamic`: the model's own dynamic NTK rule."),
     _column(
         "context_extension_factor", _FLOAT64, "Factor of the extension, 1 for none. Scores compare within one factor."
     ),
