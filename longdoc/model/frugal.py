@@ -1,8 +1,9 @@
-"""One residual stream for a whole forward pass: a layer's states replace, in place, those it was given.
+"""Copies of the hidden states that a forward pass can do without.
 
-Owns that wrapping of a model's layers. transformers' models keep their input embeddings alive to the end of the pass,
-which is one more copy of the hidden states than the pass needs. A model that reads the embeddings again after its
-first layer would go wrong, and the check of `longdoc.model.gates` compares with a pass without this wrapping.
+Owns two wrappings of a model's layers. One residual stream: a layer's states replace, in place, those it was given,
+because transformers' models keep their input embeddings alive to the end of the pass. Norms of queries and keys a few
+tokens at a time, because they widen to float32. A model that reads the embeddings again after its first layer would
+go wrong, and the check of `longdoc.model.gates` compares with a pass without these wrappings.
 Legend: B batch (1), T tokens, C hidden size.
 """
 
@@ -11,7 +12,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 
 def keep_one_stream(layers: Iterable[nn.Module]) -> None:
@@ -20,22 +22,27 @@ def keep_one_stream(layers: Iterable[nn.Module]) -> None:
         layer.forward = partial(_in_place, layer.forward)
 
 
+def tile_norm(norm: nn.Module, budget_bytes: int) -> None:
+    """Run a norm over the last dimension, whatever the others are, in tiles of `budget_bytes` from now on."""
+    norm.forward = partial(_in_tiles, norm.forward, budget_bytes)
+
+
 @contextmanager
-def separate_streams(model: nn.Module) -> Iterator[None]:
-    """Run the layers as transformers made them for a while; nobody else may be using the model."""
-    before = [(module, forward) for module in model.modules() if (forward := _in_place_forward(module))]
-    for module, in_place in before:
-        module.forward = in_place.args[0]
+def as_made(model: nn.Module) -> Iterator[None]:
+    """Run what is wrapped here as transformers made it for a while; nobody else may be using the model."""
+    before = [(module, forward) for module in model.modules() if (forward := _wrapped_forward(module))]
+    for module, wrapped in before:
+        module.forward = wrapped.args[0]
     try:
         yield
     finally:
-        for module, in_place in before:
-            module.forward = in_place
+        for module, wrapped in before:
+            module.forward = wrapped
 
 
-def _in_place_forward(module: nn.Module) -> partial[Any] | None:
+def _wrapped_forward(module: nn.Module) -> partial[Any] | None:
     forward: object = module.forward
-    return forward if isinstance(forward, partial) and forward.func is _in_place else None
+    return forward if isinstance(forward, partial) and forward.func in (_in_place, _in_tiles) else None
 
 
 def _in_place(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -45,3 +52,16 @@ def _in_place(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     states = output[0] if isinstance(output, tuple) else output
     given.copy_(states)
     return (given, *output[1:]) if isinstance(output, tuple) else given
+
+
+def _in_tiles(forward: Callable[[Tensor], Tensor], budget_bytes: int, x: Tensor) -> Tensor:
+    """The norm along the longest dimension but the last: three float32 copies of a tile fit the budget."""
+    dim = max(range(x.dim() - 1), key=lambda place: x.shape[place])
+    tile = max(1, budget_bytes // max(1, 3 * 4 * x.numel() // x.shape[dim])) if x.numel() else 1
+    if x.shape[dim] <= tile:
+        return forward(x)
+    out = torch.empty_like(x)
+    for start in range(0, x.shape[dim], tile):
+        size = min(tile, x.shape[dim] - start)
+        out.narrow(dim, start, size).copy_(forward(x.narrow(dim, start, size)))
+    return out

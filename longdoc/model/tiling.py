@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from longdoc.errors import ModelError
-from longdoc.model.frugal import keep_one_stream, separate_streams
+from longdoc.model.frugal import as_made, keep_one_stream, tile_norm
 
 #: Memory that the intermediates of one tile may take. Larger tiles are no faster: a product is compute-bound at a few
 #: hundred rows, and smaller intermediates stay in the cache.
@@ -76,6 +76,8 @@ def tile_layers(model: nn.Module, *, num_layers: int, intermediate_size: int, bu
     for norm in norms:
         # Three float32 copies of the hidden states: the widened input, its square, the product.
         tile_module(norm, tile_tokens(3 * 4 * norm.weight.shape[-1], budget_bytes))
+    for norm in [module for layer in layers for module in layer.modules() if _is_norm(module) and module not in norms]:
+        tile_norm(norm, budget_bytes)
     return mlp_tile
 
 
@@ -102,7 +104,7 @@ def tiles_of(model: nn.Module, tile: int | None) -> Iterator[None]:
         plain = tiled.args[0]
         module.forward = plain if tile is None else partial(_tiled, plain, tile)
     try:
-        with separate_streams(model) if tile is None else nullcontext():
+        with as_made(model) if tile is None else nullcontext():
             yield
     finally:
         for module, tiled in before:

@@ -1,11 +1,12 @@
-"""One residual stream: the same bits as separate ones, over the memory of the input embeddings."""
+"""One residual stream and norms in tiles: the same bits as without, in less memory."""
 
 import pytest
 import torch
 from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaModel
+from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 
-from longdoc.model.frugal import keep_one_stream, separate_streams
+from longdoc.model.frugal import as_made, keep_one_stream, tile_norm
 
 
 def small_llama() -> LlamaModel:
@@ -35,7 +36,7 @@ def test_the_states_of_every_layer_stand_where_the_embeddings_stood() -> None:
     assert len(places) == 3
     assert len(set(places)) == 1
     places.clear()
-    with separate_streams(model):
+    with as_made(model):
         model(torch.arange(40)[None])
     assert len(set(places)) == 3
 
@@ -53,3 +54,22 @@ def test_layers_that_return_more_than_states_keep_the_rest(by_name: bool) -> Non
     assert rest == "scores"
     assert states is given
     assert torch.equal(given, torch.full((1, 3, 2), 2.0))
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("num_tokens", [1, 3, 50])
+def test_norms_of_heads_see_a_few_tokens_at_a_time(num_tokens: int, transposed: bool) -> None:
+    norm, x = Qwen3RMSNorm(8).requires_grad_(False), torch.randn(1, num_tokens, 2, 8)
+    x = x.transpose(1, 2) if transposed else x
+    wanted = norm(x)
+    seen: list[int] = []
+    plain = norm.forward
+    norm.forward = lambda x: (seen.append(x.numel()), plain(x))[1]
+    tile_norm(norm, 7 * 3 * 4 * 2 * 8)
+    assert torch.equal(norm(x), wanted)
+    assert sum(seen) == x.numel()
+    assert max(seen) <= 7 * 2 * 8
+    with as_made(norm):
+        seen.clear()
+        norm(x)
+    assert seen == [x.numel()]
