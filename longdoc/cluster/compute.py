@@ -28,7 +28,6 @@ from longdoc.reporting import Fault
 from longdoc.ring.exchange import Exchange
 from longdoc.ring.hook import RingContext, use_ring
 from longdoc.ring.kernels import Kernel
-from longdoc.ring.mask import Mask
 from longdoc.store.parts import PartWriter
 from longdoc.store.schemas import schema_of
 
@@ -81,7 +80,7 @@ def compute_document(
 def forward(engine: Engine, exchange: Exchange, job: ComputeJob, work: RankWork, report: Report) -> Tensor:
     """The hidden states of this rank's tokens, [n, C], from one pass over the whole document."""
     engine.model.set_positions(job.extension, work.shard.layout.num_tokens)
-    context = RingContext(layout=work.shard.layout, mask=Mask(), exchange=exchange, kernel=engine.kernel, report=report)
+    context = RingContext(layout=work.shard.layout, exchange=exchange, kernel=engine.kernel, report=report)
     token_ids = torch.from_numpy(work.shard.token_ids.astype(np.int64))
     positions = torch.from_numpy(np.array(work.shard.positions))
     with torch.inference_mode(), use_ring(context):

@@ -24,7 +24,6 @@ from longdoc.ring.exchange.loopback import run_ranks
 from longdoc.ring.hook import RING_ATTENTION, RingContext, use_ring
 from longdoc.ring.kernels import Kernel, choose_kernel
 from longdoc.ring.layout import Layout
-from longdoc.ring.mask import Mask
 
 _NUM_TOKENS, _NUM_RANKS = 97, 3
 #: Largest allowed difference of a log-probability, in nats. transformers' eager softmax is float32 even in a float64
@@ -103,7 +102,7 @@ def _on_ring(model: RingModel, token_ids_T: Tensor, kernel: Kernel) -> Tensor:
 
     def run(exchange: Exchange) -> Tensor:
         positions_T = positions[exchange.rank]
-        context = RingContext(layout=layout, mask=Mask(), exchange=exchange, kernel=kernel)
+        context = RingContext(layout=layout, exchange=exchange, kernel=kernel)
         with use_ring(context):
             hidden_TC = model.hidden_states(token_ids_T[positions_T], positions_T)
         context.assert_engaged(model.num_layers)

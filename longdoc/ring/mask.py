@@ -6,8 +6,6 @@ than a distance (chunks, packed documents, padding) cannot be said here, and is 
 
 from dataclasses import dataclass
 
-from longdoc.ring.layout import TokenRange
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mask:
@@ -42,6 +40,11 @@ class Mask:
         return self.left is not None or self.right not in (None, 0)
 
     @property
+    def reaches(self) -> tuple[int | None, int | None]:
+        """(left, right)."""
+        return self.left, self.right
+
+    @property
     def name(self) -> str:
         """What it is called in messages."""
         if not self.is_windowed:
@@ -50,7 +53,7 @@ class Mask:
             return f"causal with a window of {(self.left or 0) + 1}"
         if self.left == self.right:
             return f"bidirectional with a window of {(self.left or 0) + 1} on each side"
-        ends = ("all" if reach is None else str(reach) for reach in (self.left, self.right))
+        ends = ("all" if reach is None else str(reach) for reach in self.reaches)
         return "limited to {} tokens before and {} after".format(*ends)
 
     def allows(self, query: int, key: int) -> bool:
@@ -64,17 +67,6 @@ class Mask:
         left = None if self.left is None or self.left >= last else self.left
         right = None if self.right is None or 0 < self.right >= last else self.right
         return Mask(left=left, right=right)
-
-    @property
-    def kind(self) -> str:
-        """Temporary, until the planner counts distances."""
-        return "causal"
-
-    def cover(self, queries: TokenRange, keys: TokenRange) -> str:
-        """Temporary, until the planner counts distances."""
-        if queries == keys:
-            return "diagonal"
-        return "full" if keys.stop <= queries.start else "empty"
 
 
 CAUSAL = Mask()

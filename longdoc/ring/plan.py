@@ -1,137 +1,179 @@
-"""What happens at each hop of the ring: who sends to whom, and which queries meet which keys.
+"""What happens at each hop of the ring: who sends which keys to whom, and which queries meet which keys.
 
-Pure functions of the layout, the rank and the mask. At step t a rank holds the keys and values of rank r-t (mod P) and
-hands them to rank r+1. A transfer is made only as far as somebody needs it, and a hop that neither computes nor
-transfers is not made. Together the blocks of all ranks and hops are exactly the mask, each pair once.
+Pure functions of the layout, the rank and the mask, with two schedules behind one record.
+Passing on (masks without a window): at step t a rank holds all keys of rank r-t (mod P) and hands them to rank r+1, as
+far as somebody further on needs them. Direct (windows): at each step every rank receives from one other only the keys
+that its queries see, and sends what another one needs of its own; the distance between the two is the same for all
+ranks, and distances at which nobody needs anything are left out, so that a window costs a few hops in a ring of any
+size. A hop that neither computes nor transfers is not made. Together the blocks of all ranks and hops are exactly the
+mask, each pair once.
 """
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from longdoc.errors import ensure
+from longdoc.errors import ModelError
+from longdoc.ring.blocks import Block, plan_blocks, sees
 from longdoc.ring.layout import Layout, TokenRange
 from longdoc.ring.mask import Mask
 
-# Below this many queries a block is cut along its keys: thin blocks read all the keys for little work.
-_MIN_QUERIES = 256
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
-    """Queries (places in this rank's shard) that meet keys (places in the source's shard).
+class Transfer:
+    """Keys, and their values, that travel to or from `peer`: places in the shard of `owner`, ascending, none empty."""
 
-    `causal` blocks are square and show their lower triangle, diagonal included; the others show everything.
-    """
-
-    queries: TokenRange
-    keys: TokenRange
-    causal: bool
+    peer: int
+    owner: int
+    keys: tuple[TokenRange, ...]
 
     @property
-    def num_pairs(self) -> int:
-        """The query-key pairs that are visible."""
-        n = len(self.queries)
-        return n * (n + 1) // 2 if self.causal else n * len(self.keys)
+    def num_keys(self) -> int:
+        """How many keys travel."""
+        return sum(len(keys) for keys in self.keys)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hop:
-    """One step of one rank. `num_keys` are held, from rank `source`; `num_keys_received` come in for the next step."""
+    """One step of one rank: it computes `blocks` with `num_keys` held keys of rank `source`, and meanwhile transfers.
+
+    `receive` is what the next step holds. `send` is of this rank's own keys or, where they are passed on, exactly what
+    is held. Blocks count keys among those that are held. Rank and source are the same at step 0 and nowhere else.
+    """
 
     step: int
     source: int
     num_keys: int
-    send_to: int | None
-    receive_from: int | None
-    num_keys_received: int
+    send: Transfer | None
+    receive: Transfer | None
     blocks: tuple[Block, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BufferSizes:
+    """How many keys each buffer of a rank must hold: two slots in which keys arrive in turn, and one to send from.
+
+    Where keys are packed for sending at step 0 only, they are packed into slot 0, and `packed` is 0.
+    """
+
+    slots: tuple[int, int]
+    packed: int
+
+
 def plan_hops(layout: Layout, rank: int, mask: Mask) -> tuple[Hop, ...]:
-    """The hops of one rank, in order. Neighbours agree: a send at a step is a receive of the next rank at that step."""
+    """The hops of one rank, in order. Ranks agree: a send at a step is the peer's receive at that step.
+
+    Raises `ModelError` for a striped layout with a window, in which neighbours in the text have no common rank.
+    """
+    if layout.kind == "striped" and mask.is_windowed:
+        raise ModelError(
+            f"layout 'striped' is for full causal and bidirectional attention, and this model has layers {mask.name}:"
+            " choose --layout zigzag"
+        )
+    mask = mask.within(layout.num_tokens)
+    return _direct(layout, rank, mask) if mask.is_windowed else _passed_on(layout, rank, mask)
+
+
+def buffer_sizes(hops: Sequence[Hop], rank: int) -> BufferSizes:
+    """The buffers that these hops of `rank` need. They do not grow with the number of ranks."""
+    slots = [0, 0]
+    packed = {hop.step: hop.send.num_keys for hop in hops if hop.send is not None and hop.send.owner == rank}
+    for hop in hops:
+        if hop.receive is not None:
+            slots[(hop.step + 1) % 2] = max(slots[(hop.step + 1) % 2], hop.receive.num_keys)
+    if set(packed) <= {0}:
+        return BufferSizes(slots=(max(slots[0], packed.get(0, 0)), slots[1]), packed=0)
+    return BufferSizes(slots=(slots[0], slots[1]), packed=max(packed.values()))
+
+
+def _passed_on(layout: Layout, rank: int, mask: Mask) -> tuple[Hop, ...]:
     num_ranks = layout.num_ranks
     before, after = (rank - 1) % num_ranks, (rank + 1) % num_ranks
-    reach = [_reach(layout, source, mask) for source in range(num_ranks)]
     hops = []
     for step in range(num_ranks):
         source, incoming = (rank - step) % num_ranks, (before - step) % num_ranks
-        sends, receives = step < reach[source], step < reach[incoming]
-        blocks = plan_blocks(layout, rank, source, mask)
-        if not (blocks or sends or receives):
-            continue
+        reach = _reach(layout, source, mask)
         hop = Hop(
             step=step,
             source=source,
-            num_keys=layout.num_tokens_of(source),
-            send_to=after if sends else None,
-            receive_from=before if receives else None,
-            num_keys_received=layout.num_tokens_of(incoming) if receives else 0,
-            blocks=blocks,
+            num_keys=layout.num_tokens_of(source) if step <= reach else 0,
+            send=_whole_shard(layout, after, source) if step < reach else None,
+            receive=_whole_shard(layout, before, incoming) if step < _reach(layout, incoming, mask) else None,
+            blocks=plan_blocks(layout, rank, source, mask),
         )
         hops.append(hop)
-    return tuple(hops)
+    return _without_idle(hops)
 
 
+@functools.lru_cache(maxsize=4096)
 def _reach(layout: Layout, source: int, mask: Mask) -> int:
     """How many ranks beyond its own the keys of `source` must travel so that everybody who needs them has had them."""
     distances = range(layout.num_ranks - 1, 0, -1)
-    return next((d for d in distances if plan_blocks(layout, (source + d) % layout.num_ranks, source, mask)), 0)
+    return next((d for d in distances if sees(layout, (source + d) % layout.num_ranks, source, mask)), 0)
 
 
-def plan_blocks(layout: Layout, rank: int, source: int, mask: Mask) -> tuple[Block, ...]:
-    """The blocks in which queries of `rank` see keys of `source`, none of them empty, as few as possible."""
-    if rank == source:
-        # Both sides are the same ascending positions, so causal order in the shard is causal order in the document.
-        ensure(mask.kind == "causal", mask.kind)
-        whole = TokenRange(start=0, stop=layout.num_tokens_of(rank))
-        return (Block(queries=whole, keys=whole, causal=True),) if len(whole) else ()
-    blocks: list[Block] = []
-    for queries, local_queries in _localised(layout.ranges(rank)):
-        seen = [local for keys, local in _localised(layout.ranges(source)) if mask.cover(queries, keys) == "full"]
-        if seen:
-            # The keys a query sees are a prefix of the shard, so the ranges found are neighbours there.
-            keys = TokenRange(start=seen[0].start, stop=seen[-1].stop)
-            _append_joined(blocks, Block(queries=local_queries, keys=keys, causal=False))
-    return tuple(blocks)
+def _whole_shard(layout: Layout, peer: int, owner: int) -> Transfer:
+    whole = TokenRange(start=0, stop=layout.num_tokens_of(owner))
+    return Transfer(peer=peer, owner=owner, keys=(whole,))
 
 
-def _localised(ranges: tuple[TokenRange, ...]) -> Iterator[tuple[TokenRange, TokenRange]]:
-    """Each global range with its place in the shard."""
-    start = 0
-    for tokens in ranges:
-        yield tokens, TokenRange(start=start, stop=start + len(tokens))
-        start += len(tokens)
+def _direct(layout: Layout, rank: int, mask: Mask) -> tuple[Hop, ...]:
+    num_ranks, distances = layout.num_ranks, _distances(layout, mask)
+    hops = []
+    for step, distance in enumerate(distances):
+        source = (rank - distance) % num_ranks
+        blocks = plan_blocks(layout, rank, source, mask)
+        needed = _needed(blocks)
+        send = receive = None
+        if step + 1 < len(distances):
+            before, after = (rank - distances[step + 1]) % num_ranks, (rank + distances[step + 1]) % num_ranks
+            send = _needed_transfer(layout, rank=after, owner=rank, peer=after, mask=mask)
+            receive = _needed_transfer(layout, rank=rank, owner=before, peer=before, mask=mask)
+        hop = Hop(
+            step=step,
+            source=source,
+            num_keys=layout.num_tokens_of(rank) if step == 0 else sum(len(keys) for keys in needed),
+            send=send,
+            receive=receive,
+            blocks=blocks if step == 0 else _among_held(blocks, needed),
+        )
+        hops.append(hop)
+    return _without_idle(hops)
 
 
-def _append_joined(blocks: list[Block], block: Block) -> None:
-    """Append a block, joined with the one before where both see the same keys: one kernel call instead of two."""
-    if blocks and blocks[-1].keys == block.keys and blocks[-1].queries.stop == block.queries.start:
-        start = blocks.pop().queries.start
-        block = Block(queries=TokenRange(start=start, stop=block.queries.stop), keys=block.keys, causal=False)
-    blocks.append(block)
+@functools.lru_cache(maxsize=64)
+def _distances(layout: Layout, mask: Mask) -> tuple[int, ...]:
+    """0, and how far before it the ranks are that some rank needs keys of, nearest first."""
+    ranks = range(layout.num_ranks)
+    return 0, *(d for d in ranks[1:] if any(sees(layout, r, (r - d) % layout.num_ranks, mask) for r in ranks))
 
 
-def split_block(block: Block, max_pairs: int) -> Iterator[Block]:
-    """Cut a block into pieces of at most `max_pairs` pairs (one pair if that is less than one), by halving."""
-    if block.num_pairs <= max(max_pairs, 1):
-        yield block
-        return
-    first, second = _halves(block.queries)
-    if block.causal:
-        # Top-left triangle, the full square below it, bottom-right triangle.
-        parts = [
-            Block(queries=first, keys=first, causal=True),
-            Block(queries=second, keys=first, causal=False),
-            Block(queries=second, keys=second, causal=True),
-        ]
-    elif len(block.queries) > min(_MIN_QUERIES, len(block.keys)):
-        parts = [Block(queries=queries, keys=block.keys, causal=False) for queries in (first, second)]
-    else:
-        parts = [Block(queries=block.queries, keys=keys, causal=False) for keys in _halves(block.keys)]
-    for part in parts:
-        yield from split_block(part, max_pairs)
+def _needed_transfer(layout: Layout, *, rank: int, owner: int, peer: int, mask: Mask) -> Transfer | None:
+    """What `rank` needs of the keys of `owner`, as a transfer to or from `peer`."""
+    needed = _needed(plan_blocks(layout, rank, owner, mask))
+    return Transfer(peer=peer, owner=owner, keys=needed) if needed else None
 
 
-def _halves(tokens: TokenRange) -> tuple[TokenRange, TokenRange]:
-    middle = tokens.start + len(tokens) // 2
-    return TokenRange(start=tokens.start, stop=middle), TokenRange(start=middle, stop=tokens.stop)
+def _needed(blocks: tuple[Block, ...]) -> tuple[TokenRange, ...]:
+    """The keys of all blocks, as ranges apart from each other, ascending."""
+    found: list[TokenRange] = []
+    for keys in sorted((block.keys for block in blocks), key=lambda keys: keys.start):
+        if found and keys.start <= found[-1].stop:
+            before = found.pop()
+            keys = TokenRange(start=before.start, stop=max(before.stop, keys.stop))
+        found.append(keys)
+    return tuple(found)
+
+
+def _among_held(blocks: tuple[Block, ...], held: tuple[TokenRange, ...]) -> tuple[Block, ...]:
+    """The blocks with their keys counted among the ranges that are held, one behind the other."""
+    moved, num_before = [], 0
+    for keys in held:
+        inside = [block for block in blocks if keys.start <= block.keys.start < keys.stop]
+        moved += [block.held_from(keys.start - num_before) for block in inside]
+        num_before += len(keys)
+    return tuple(moved)
+
+
+def _without_idle(hops: list[Hop]) -> tuple[Hop, ...]:
+    return tuple(hop for hop in hops if hop.blocks or hop.send is not None or hop.receive is not None)

@@ -26,7 +26,6 @@ from longdoc.ring.exchange.loopback import run_ranks
 from longdoc.ring.hook import RingContext, use_ring
 from longdoc.ring.kernels.reference import reference_kernel
 from longdoc.ring.layout import Layout
-from longdoc.ring.mask import Mask
 
 SMALL = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4}
 LLAMA = LlamaConfig(**SMALL, num_key_value_heads=2, vocab_size=400, max_position_embeddings=256)
@@ -99,7 +98,7 @@ def on_ring(model: RingModel, ids: torch.Tensor, num_ranks: int, kind: str) -> t
 
     def run(exchange: Exchange) -> tuple[torch.Tensor, torch.Tensor]:
         positions = torch.from_numpy(layout.positions(exchange.rank))
-        with use_ring(RingContext(layout=layout, mask=Mask(), exchange=exchange, kernel=reference_kernel)) as context:
+        with use_ring(RingContext(layout=layout, exchange=exchange, kernel=reference_kernel)) as context:
             hidden = model.hidden_states(ids[positions], positions)
         context.assert_engaged(model.num_layers)
         return positions, hidden

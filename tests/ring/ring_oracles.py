@@ -13,11 +13,12 @@ from transformers.masking_utils import eager_mask
 
 from longdoc.ring.attention import RingBuffers, ring_attention
 from longdoc.ring.exchange import Exchange
+from longdoc.ring.forensics import HopLog
 from longdoc.ring.hook import RingContext, register_ring_attention, use_ring
 from longdoc.ring.kernels import Kernel, choose_kernel
 from longdoc.ring.layout import Layout
-from longdoc.ring.mask import Mask
-from longdoc.ring.plan import plan_hops
+from longdoc.ring.mask import CAUSAL
+from longdoc.ring.plan import buffer_sizes, plan_hops
 
 Float64s = npt.NDArray[np.float64]
 NUM_HEADS, NUM_KV_HEADS, HEAD_DIM, VOCABULARY, NUM_LAYERS = 4, 2, 16, 128, 2
@@ -56,17 +57,17 @@ def shard_attention(
     """One rank's part of the ring attention over whole q, k, v."""
     positions = torch.from_numpy(layout.positions(exchange.rank))
     q, k, v = (tensor[:, positions] for tensor in qkv)
-    max_keys = max(layout.num_tokens_of(rank) for rank in range(layout.num_ranks))
+    hops = plan_hops(layout, exchange.rank, CAUSAL)
     return ring_attention(
         q,
         k,
         v,
-        hops=plan_hops(layout, exchange.rank, Mask()),
+        hops=hops,
         exchange=exchange,
         kernel=kernel,
         scale=HEAD_DIM**-0.5,
-        buffers=RingBuffers.allocate(k, max_keys=max_keys, num_ranks=layout.num_ranks),
-        report=report,
+        buffers=RingBuffers.allocate(k, v, buffer_sizes(hops, exchange.rank)),
+        log=HopLog(lambda _, hop, num_hops: report(hop, num_hops)),
     )
 
 
@@ -115,12 +116,12 @@ def shard_logprobs(
 ) -> torch.Tensor:
     """One rank's log-probs [T, vocabulary] of a model on the ring."""
     positions = torch.from_numpy(layout.positions(exchange.rank))
-    context = RingContext(layout=layout, mask=Mask(), exchange=exchange, kernel=choose_kernel("torch", "cpu")[1])
+    context = RingContext(layout=layout, exchange=exchange, kernel=choose_kernel("torch", "cpu")[1])
     if len(positions) == 0:
         # transformers cannot reshape an empty shard; the rank takes part in the ring's layers all the same.
-        q, kv = torch.empty((2, 0, 16), dtype=model.dtype), torch.empty((1, 0, 16), dtype=model.dtype)
+        q, kv = torch.zeros((2, 1, 16), dtype=model.dtype), torch.zeros((1, 1, 16), dtype=model.dtype)
         for _ in range(NUM_LAYERS):
-            assert context.attend(q, kv, kv, 0.25).shape == q.shape
+            assert context.attend(q, kv, kv, mask=CAUSAL, scale=0.25).shape == q.shape
         context.assert_engaged(NUM_LAYERS)
         return torch.empty((0, VOCABULARY), dtype=model.dtype)
     with use_ring(context), torch.inference_mode():

@@ -89,7 +89,7 @@ def test_long_blocks_are_cut_into_pieces_that_each_report(monkeypatch: pytest.Mo
     assert sorted(reports.values()) == [[(0, 2), (1, 2)]] * 2
     reports.clear()
     max_pairs = 20_000
-    monkeypatch.setattr(attention, "_FLOPS_PER_PIECE", max_pairs * 4 * 4 * HEAD_DIM)
+    monkeypatch.setattr(attention, "_FLOPS_PER_PIECE", {"cpu": max_pairs * 4 * 4 * HEAD_DIM})
     assert ring_error(layout, kernel, torch.float64, report) <= 1e-12
     for seen in reports.values():
         assert seen == sorted(seen)
@@ -102,9 +102,15 @@ def test_a_kernel_with_a_wrong_log_sum_exp_does_not_pass(wrong: str) -> None:
     right = choose_kernel("torch", "cpu")[1]
 
     def kernel(
-        q_HTD: torch.Tensor, k_GSD: torch.Tensor, v_GSD: torch.Tensor, *, band: Band, scale: float
+        q_HTD: torch.Tensor,
+        k_GSD: torch.Tensor,
+        v_GSD: torch.Tensor,
+        *,
+        band: Band,
+        scale: float,
+        softcap: float | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        out, lse = right(q_HTD, k_GSD, v_GSD, band=band, scale=scale)
+        out, lse = right(q_HTD, k_GSD, v_GSD, band=band, scale=scale, softcap=softcap)
         if wrong == "base 2":
             return out, lse / torch.log(torch.tensor(2.0))
         if wrong == "off by one":
@@ -153,10 +159,16 @@ def test_sends_are_posted_before_the_compute_they_hide_behind() -> None:
         events: list[str] = []
 
         def kernel(
-            q_HTD: torch.Tensor, k_GSD: torch.Tensor, v_GSD: torch.Tensor, *, band: Band, scale: float
+            q_HTD: torch.Tensor,
+            k_GSD: torch.Tensor,
+            v_GSD: torch.Tensor,
+            *,
+            band: Band,
+            scale: float,
+            softcap: float | None = None,
         ) -> tuple[torch.Tensor, torch.Tensor]:
             events.append("compute")
-            return right(q_HTD, k_GSD, v_GSD, band=band, scale=scale)
+            return right(q_HTD, k_GSD, v_GSD, band=band, scale=scale, softcap=softcap)
 
         shard_attention(Watched(exchange, events), layout, kernel, qkv)
         return events
@@ -186,7 +198,13 @@ def test_a_kernel_that_fails_on_one_rank_stops_the_ring() -> None:
 
     def rank_main(exchange: Exchange) -> torch.Tensor:
         def broken(
-            q_HTD: torch.Tensor, k_GSD: torch.Tensor, v_GSD: torch.Tensor, *, band: Band, scale: float
+            q_HTD: torch.Tensor,
+            k_GSD: torch.Tensor,
+            v_GSD: torch.Tensor,
+            *,
+            band: Band,
+            scale: float,
+            softcap: float | None = None,
         ) -> tuple[torch.Tensor, torch.Tensor]:
             raise FloatingPointError("planted")
 

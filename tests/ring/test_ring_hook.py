@@ -89,7 +89,7 @@ def test_the_whole_model_test_would_notice_ranks_that_see_only_their_shard() -> 
 def context_of(exchange: Exchange, num_tokens: int, **options: Any) -> RingContext:
     layout = Layout(kind="zigzag", num_tokens=num_tokens, num_ranks=exchange.num_ranks)
     kernel = choose_kernel("torch", "cpu")[1]
-    return RingContext(layout=layout, mask=Mask(), exchange=exchange, kernel=kernel, **options)
+    return RingContext(layout=layout, exchange=exchange, kernel=kernel, **options)
 
 
 def one_rank(num_tokens: int) -> RingContext:
@@ -159,7 +159,6 @@ def test_a_layout_for_another_ring_is_refused() -> None:
     with pytest.raises(ValueError, match="a layout for 3 ranks cannot run on a ring of 2"):
         RingContext(
             layout=layout,
-            mask=Mask(),
             exchange=LoopbackRing(2).exchange(0),
             kernel=choose_kernel("reference", "cpu")[1],
         )

@@ -22,7 +22,6 @@ from longdoc.ring.exchange import Exchange
 from longdoc.ring.hook import RingContext, use_ring
 from longdoc.ring.kernels import choose_kernel
 from longdoc.ring.layout import Layout
-from longdoc.ring.mask import Mask
 
 LENGTHS = [1, 2, 5, 97, 1000, 4096]
 TOLERANCES = {torch.float64: 1e-6, torch.float32: 1e-3}
@@ -65,7 +64,7 @@ def document(local: LocalModel, num_tokens: int) -> Tensor:
 def shard_states(exchange: Exchange, layout: Layout, model: RingModel) -> Tensor:
     """One rank's final states, [T, C]; a rank without tokens takes part all the same."""
     positions_T = torch.from_numpy(layout.positions(exchange.rank))
-    context = RingContext(layout=layout, mask=Mask(), exchange=exchange, kernel=choose_kernel("torch", "cpu")[1])
+    context = RingContext(layout=layout, exchange=exchange, kernel=choose_kernel("torch", "cpu")[1])
     with use_ring(context):
         states_TC = model.hidden_states(document(model.local, layout.num_tokens)[positions_T], positions_T)
     context.assert_engaged(model.num_layers)
