@@ -78,7 +78,7 @@ def test_empty_blocks_are_refused_without_assert_statements_too() -> None:
 
 
 def test_auto_is_torch_and_says_so() -> None:
-    assert kernels.KERNELS == ("auto", "torch", "flash-attn", "reference")
+    assert kernels.KERNELS == ("auto", "torch", "flash-attn", "flash-attn-4", "reference")
     assert choose_kernel("auto", "cpu") == choose_kernel("torch", torch.device("cpu"))
     assert choose_kernel("auto", "cpu")[0] == "torch"
 
@@ -86,9 +86,13 @@ def test_auto_is_torch_and_says_so() -> None:
 @pytest.mark.parametrize(
     ("name", "device", "message"),
     [
-        ("flash-attn", "cpu", "kernel 'flash-attn' arrives with CUDA support; use --kernel torch"),
-        ("torch", "cuda", "kernel 'torch' does not run on device 'cuda' yet; use --device cpu"),
-        ("triton", "cpu", "unknown kernel 'triton': choose --kernel auto, torch, reference"),
+        (
+            "flash-attn",
+            "cpu",
+            "kernel 'flash-attn' runs on CUDA only, and the device is cpu; use --kernel torch",
+        ),
+        ("torch", "mps", "kernel 'torch' does not run on device 'mps'; use --device cpu or --device cuda"),
+        ("triton", "cpu", "unknown kernel 'triton': choose --kernel auto, torch, flash-attn, flash-attn-4, reference"),
     ],
 )
 def test_a_missing_kernel_is_refused_by_name(name: str, device: str, message: str) -> None:

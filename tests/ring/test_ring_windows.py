@@ -4,44 +4,10 @@ import itertools
 
 import numpy as np
 import pytest
+from cuda_twins import seen_by_flash_attn, seen_by_flash_attn_4
 
 from longdoc.ring.kernels.windows import window_parts
 from longdoc.ring.mask import Band
-
-
-def seen_by_flash_attn(num_queries, num_keys, left, right):
-    """flash-attn 2.8.3: `mha_fwd` and `set_params_fprop` in flash_api.cpp, then `apply_mask_local` in mask.h."""
-    left, right = -1 if left is None else left, -1 if right is None else right
-    if left >= num_keys:
-        left = -1
-    if right >= num_keys:
-        right = -1
-    is_causal = left < 0 and right == 0
-    if left < 0 and right >= 0:
-        left = num_keys
-    if left >= 0 and right < 0:
-        right = num_keys
-    t, s = np.arange(num_queries)[:, None], np.arange(num_keys)[None]
-    offset = num_keys - num_queries
-    if is_causal:
-        return s < np.minimum(num_keys, t + 1 + offset)
-    if left < 0 and right < 0:
-        return np.ones((num_queries, num_keys), dtype=bool)
-    return (s < np.minimum(num_keys, t + 1 + offset + right)) & (s >= np.maximum(0, t + offset - left))
-
-
-def seen_by_flash_attn_4(num_queries, num_keys, left, right):
-    """flash-attn 4: `_resolve_causal_local_window` in cute/interface.py, then `AttentionMask` in cute/mask.py."""
-    if left is not None and right is not None and left + right < 0:
-        left = right = None
-    t, s = np.arange(num_queries)[:, None], np.arange(num_keys)[None]
-    corner = t + num_keys - num_queries
-    seen = np.ones((num_queries, num_keys), dtype=bool)
-    if right is not None:
-        seen &= s <= corner + right
-    if left is not None:
-        seen &= s >= corner - left
-    return seen
 
 
 def wanted(band, num_queries, num_keys):
@@ -98,5 +64,5 @@ def test_no_block_takes_more_than_three_calls():
 def test_a_block_the_planner_never_makes_is_an_invariant_broken_not_a_wide_window():
     with pytest.raises(AssertionError, match="sees none of 4 keys"):
         window_parts(Band(lower=2), 4, 4)
-    with pytest.raises(AssertionError, match="is seen by none of 4 queries"):
+    with pytest.raises(AssertionError, match="none of 4 queries sees the last of 4 keys"):
         window_parts(Band(upper=-1), 4, 4)

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     import torch
 
 #: The names of `--kernel`, here and nowhere else.
-KERNELS = ("auto", "torch", "flash-attn", "reference")
-_LATER = "flash-attn"
+KERNELS = ("auto", "torch", "flash-attn", "flash-attn-4", "reference")
+_CUDA_ONLY = ("flash-attn", "flash-attn-4")
 
 
 class Kernel(Protocol):
@@ -42,24 +42,38 @@ class Kernel(Protocol):
         ...
 
 
-def choose_kernel(name: str, device: "torch.device | str") -> tuple[str, Kernel]:
-    """The kernel and the name to print for it; `auto` is torch's own. Raises `StartError` where it is not available."""
+def choose_kernel(name: str, device: "torch.device | str", dtype: "torch.dtype | None" = None) -> tuple[str, Kernel]:
+    """The kernel and the name to print for it. Raises `StartError` where it is not available.
+
+    `auto` is torch's own; on CUDA it is flash-attn where that is installed and computes in `dtype` (None: it does).
+    """
     import torch
 
     device_type = torch.device(device).type
     if name not in KERNELS:
-        raise StartError(f"unknown kernel {name!r}: choose --kernel {', '.join(k for k in KERNELS if k != _LATER)}")
-    if name == _LATER:
-        raise StartError(f"kernel {_LATER!r} arrives with CUDA support; use --kernel torch")
-    if device_type != "cpu":
-        raise StartError(f"kernel {name!r} does not run on device {device_type!r} yet; use --device cpu")
+        raise StartError(f"unknown kernel {name!r}: choose --kernel {', '.join(KERNELS)}")
     if name == "reference":
         from longdoc.ring.kernels.reference import reference_kernel
 
         return "reference", reference_kernel
+    if device_type == "cuda":
+        return _choose_cuda_kernel(name, dtype)
+    if name in _CUDA_ONLY:
+        raise StartError(f"kernel {name!r} runs on CUDA only, and the device is {device_type}; use --kernel torch")
+    if device_type != "cpu":
+        raise StartError(f"kernel {name!r} does not run on device {device_type!r}; use --device cpu or --device cuda")
     from longdoc.ring.kernels.torch_cpu import torch_cpu_kernel
 
     return "torch", torch_cpu_kernel
+
+
+def _choose_cuda_kernel(name: str, dtype: "torch.dtype | None") -> tuple[str, Kernel]:
+    from longdoc.ring.kernels.flash_attn import HALF, is_installed, load_flash_attn
+    from longdoc.ring.kernels.torch_cuda import torch_cuda_kernel
+
+    if name == "auto":
+        name = "flash-attn" if is_installed("flash-attn") and (dtype is None or dtype in HALF) else "torch"
+    return (name, torch_cuda_kernel) if name == "torch" else (name, load_flash_attn(name))
 
 
 def check_block(q_HTD: "torch.Tensor", k_GSD: "torch.Tensor", v_GSE: "torch.Tensor", *, band: Band) -> None:

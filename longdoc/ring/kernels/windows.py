@@ -76,7 +76,7 @@ def _parts(
     left = None if lower is None else offset - lower
     right = None if upper is None else upper - offset
     ensure(left is None or left >= 0, f"the last of {num_queries} queries sees none of {num_keys} keys: {lower}")
-    ensure(right is None or right >= 0, f"the last of {num_keys} keys is seen by none of {num_queries} queries: {upper}")
+    ensure(right is None or right >= 0, f"none of {num_queries} queries sees the last of {num_keys} keys: {upper}")
     yield WindowPart(
         query_start=first_query, query_stop=first_query + num_queries, key_start=first_key, left=left, right=right
     )
