@@ -6,6 +6,7 @@ hands its report to `finish`.
 
 import json
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any, TypeVar
 
 import click
@@ -13,6 +14,7 @@ import click
 from longdoc.bench.report import Report, Table
 from longdoc.cli.lazy import CommandTable, LazyGroup
 from longdoc.cli.printing import plural
+from longdoc.config import RunConfig
 from longdoc.errors import TargetMissed
 
 #: Benchmark -> (module, attribute, one line of help).
@@ -22,9 +24,30 @@ BENCHES: CommandTable = {
         "attention",
         "A ring of two against one transformers process; balance of layouts; error by ring size.",
     ),
+    "overlap": ("longdoc.cli.bench_overlap", "overlap", "Whether transfers over a slow link hide behind compute."),
 }
 
+_MODEL = next(field.default for field in fields(RunConfig) if field.name == "model")
+
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class TokenCounts(click.ParamType[tuple[int, ...]]):
+    """Comma-separated numbers of tokens."""
+
+    name = "tokens"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        """Raises a usage error for anything but whole numbers of at least 2."""
+        if isinstance(value, tuple):
+            return value
+        try:
+            counts = tuple(int(part) for part in str(value).split(","))
+        except ValueError:
+            counts = ()
+        if not counts or min(counts) < 2:
+            self.fail(f"{value!r} is no list of numbers of tokens, such as 8192,16384.", param, ctx)
+        return counts
 
 
 @click.group(cls=LazyGroup, table=BENCHES)
@@ -41,6 +64,27 @@ def bench_options(command: Command) -> Command:
     as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
     enforce = click.option("--enforce", is_flag=True, help="Exit 5 when a target is missed.")
     return as_json(enforce(command))
+
+
+def tokens_option(default: str) -> Callable[[Command], Command]:
+    """--tokens N,N: lengths to measure."""
+    return click.option(
+        "--tokens", type=TokenCounts(), default=default, show_default=True, metavar="N,N", help="Lengths to measure."
+    )
+
+
+def repeats_option(command: Command) -> Command:
+    """--repeats: how often each contestant runs."""
+    return click.option(
+        "--repeats", type=click.IntRange(1), default=5, show_default=True, metavar="N", help="Interleaved repeats."
+    )(command)
+
+
+def model_option(command: Command) -> Command:
+    """--model, by default that of a run."""
+    return click.option(
+        "--model", default=_MODEL, show_default=True, help="A built-in model, or a folder with safetensors."
+    )(command)
 
 
 def progress(line: str) -> None:
@@ -75,15 +119,17 @@ def _show(report: Report) -> None:
 
 
 def _show_table(table: Table) -> None:
-    from rich.console import Console
-    from rich.table import Table as RichTable
+    """Plain text however narrow the terminal: a number that is cut short is worse than a long line."""
+    for line in table_lines(table):
+        click.echo(line)
 
-    shown = RichTable(*(column.name for column in table.columns), box=None)
-    for column, model in zip(shown.columns, table.columns, strict=True):
-        cells = [row[table.columns.index(model)] for row in table.rows]
-        # Words read from the left, numbers line up at the right; a reason may be long and is folded by nobody.
-        column.justify = "left" if any(isinstance(cell, str) for cell in cells) else "right"
-        column.no_wrap = True
-    for row in table.rows:
-        shown.add_row(*(column.show(cell) for column, cell in zip(table.columns, row, strict=True)))
-    Console(highlight=False, soft_wrap=True, markup=False, emoji=False).print(shown)
+
+def table_lines(table: Table) -> list[str]:
+    """The columns side by side; words stand at the left of theirs, numbers at the right."""
+    columns = []
+    for place, column in enumerate(table.columns):
+        cells = [row[place] for row in table.rows]
+        shown = [column.name, *(column.show(cell) for cell in cells)]
+        width, is_text = max(map(len, shown)), any(isinstance(cell, str) for cell in cells)
+        columns.append([text.ljust(width) if is_text else text.rjust(width) for text in shown])
+    return ["  ".join(cells).rstrip() for cells in zip(*columns, strict=True)]

@@ -1,0 +1,81 @@
+"""How exact the ring is by its size: attention alone against float64, ranks as threads of this process.
+
+Legend: N tokens, H query heads, G key-value heads, D head dimension. An error is max|Δ| / max|expected|. The expected
+values are torch's own attention over the whole sequence in float64, of the same inputs.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from longdoc.bench.report import Column, Table, Target
+from longdoc.ring.exchange import Exchange
+from longdoc.ring.exchange.loopback import run_ranks
+from longdoc.ring.hook import RingContext
+from longdoc.ring.kernels import choose_kernel
+from longdoc.ring.layout import Layout
+from longdoc.ring.mask import CAUSAL
+
+RING_SIZES = (1, 2, 3, 4, 8, 16)
+_HEADS, _KV_HEADS, _HEAD_DIM = 4, 2, 64
+#: Design: bounds of attention alone. bfloat16 has none: one unit in the last place of its results is 4e-3 to 8e-3.
+BOUNDS = {"float64": 1e-12, "float32": 5e-6}
+
+
+def draw(num_tokens: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    """q_HND, k_GND, v_GND, wide enough that the softmax is far from flat; the same values rounded to each dtype."""
+    generator = torch.Generator().manual_seed(num_tokens)
+    q, k, v = (
+        (1.5 * torch.randn((heads, num_tokens, _HEAD_DIM), generator=generator, dtype=torch.float64)).to(dtype)
+        for heads in (_HEADS, _KV_HEADS, _KV_HEADS)
+    )
+    return q, k, v
+
+
+def whole_attention(q_HND: Tensor, k_GND: Tensor, v_GND: Tensor) -> Tensor:
+    """torch's causal attention over the whole sequence: out_HND."""
+    out_1HND = torch.nn.functional.scaled_dot_product_attention(
+        q_HND[None], k_GND[None], v_GND[None], is_causal=True, enable_gqa=True
+    )
+    return out_1HND[0]
+
+
+def ring_attention_whole(num_ranks: int, q_HND: Tensor, k_GND: Tensor, v_GND: Tensor) -> Tensor:
+    """The same by a zigzag ring of `num_ranks` threads: out_HND in the dtype of q."""
+    layout = Layout(kind="zigzag", num_tokens=q_HND.shape[1], num_ranks=num_ranks)
+    kernel = choose_kernel("torch", "cpu")[1]
+    out_HND = torch.empty_like(q_HND)
+
+    def attend(exchange: Exchange) -> None:
+        places_T = torch.from_numpy(layout.positions(exchange.rank))
+        context = RingContext(layout=layout, exchange=exchange, kernel=kernel)
+        q_HTD, k_GTD, v_GTD = (tensor[:, places_T] for tensor in (q_HND, k_GND, v_GND))
+        out_HND[:, places_T] = context.attend(q_HTD, k_GTD, v_GTD, mask=CAUSAL, scale=_HEAD_DIM**-0.5)
+
+    run_ranks(num_ranks, attend)
+    return out_HND
+
+
+def relative_error(result: Tensor, expected: Tensor) -> float:
+    """max|Δ| / max|expected|."""
+    return float((result.double() - expected).abs().max() / expected.abs().max())
+
+
+def exactness_table(num_tokens: int, *, report: Callable[[str], None]) -> tuple[Table, tuple[Target, ...]]:
+    """Errors by dtype and ring size beside those of one call of torch's attention, and their targets."""
+    rows, targets = [], []
+    for dtype in (torch.float64, torch.float32, torch.bfloat16):
+        name = str(dtype).removeprefix("torch.")
+        report(f"error of rings, {name}")
+        q, k, v = draw(num_tokens, dtype)
+        expected = whole_attention(q.double(), k.double(), v.double())
+        one_call = relative_error(whole_attention(q, k, v), expected)
+        errors = [relative_error(ring_attention_whole(ranks, q, k, v), expected) for ranks in RING_SIZES]
+        rows.append((name, None if dtype == torch.float64 else one_call, *errors))
+        bound = BOUNDS.get(name, _HALF_FACTOR * one_call)
+        targets.append(Target(name=f"error, {name}", value=max(errors), relation="at most", bound=bound, spec="{:.1e}"))
+    sizes = [Column(name=f"P={ranks}", spec="{:.1e}") for ranks in RING_SIZES]
+    columns = (Column(name="dtype"), Column(name="one call", spec="{:.1e}"), *sizes)
+    title = f"Error of attention over {num_tokens:,} tokens against float64, zigzag ring of P"
+    return Table(title=title, columns=columns, rows=tuple(rows)), tuple(targets)
