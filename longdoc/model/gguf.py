@@ -52,7 +52,7 @@ class GgufModel:
         try:
             self._reader = gguf.GGUFReader(path)
         except (ValueError, KeyError, IndexError) as error:
-            raise ModelError(f"{path.name}: not a GGUF file ({error}); pull the model again") from None
+            raise ModelError(f"{path.name}: not a GGUF file ({error}); copy or download it again") from None
         self._name = path.name
         self._expect("general.architecture", "llama")
         self._expect("tokenizer.ggml.model", "gpt2")

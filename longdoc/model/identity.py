@@ -6,6 +6,7 @@ missing, and weights in pickles: loading one runs whatever code it carries.
 
 import contextlib
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,17 @@ from longdoc.errors import ModelError
 from longdoc.files import cache_folder, replace_file, sha256_file
 from longdoc.records import display, fingerprint
 
-_INDEX = "model.safetensors.index.json"
+INDEX = "model.safetensors.index.json"
+SINGLE = "model.safetensors"
+#: The small files that longdoc may read of a model; those of sentence-transformers state how states become embeddings.
+DESCRIPTIONS = (
+    "config.json",
+    "tokenizer.json",
+    "modules.json",
+    "config_sentence_transformers.json",
+    "sentence_bert_config.json",
+)
+_MODULE_FILE = re.compile(r"\d+_\w+/(config\.json|model\.safetensors)", re.ASCII)
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 
@@ -51,7 +62,7 @@ def model_files(folder: Path) -> ModelFiles:
 
 def _weights(folder: Path) -> tuple[Path, ...]:
     """The single file, else the shards that the index names: what transformers would load, and nothing beside it."""
-    single, index = folder / "model.safetensors", folder / _INDEX
+    single, index = folder / SINGLE, folder / INDEX
     if single.is_file():
         return (single,)
     if not index.is_file():
@@ -60,14 +71,25 @@ def _weights(folder: Path) -> tuple[Path, ...]:
     try:
         names = sorted({str(name) for name in json.loads(index.read_bytes())["weight_map"].values()})
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise ModelError(f"model {shown}: {_INDEX} is not an index of weights; copy or download it again") from None
+        raise ModelError(f"model {shown}: {INDEX} is not an index of weights; copy or download it again") from None
     absent = [name for name in names if not (folder / name).is_file()]
     if absent:
         raise ModelError(
-            f"model {shown}: {_INDEX} names {len(names)} files and {len(absent)} are missing, "
+            f"model {shown}: {INDEX} names {len(names)} files and {len(absent)} are missing, "
             f"the first is {absent[0]}; copy or download them"
         )
     return tuple(folder / name for name in names)
+
+
+def is_module_file(name: str) -> bool:
+    """Whether a path below a model's folder belongs to a module of sentence-transformers, such as `1_Pooling`."""
+    return _MODULE_FILE.fullmatch(name) is not None
+
+
+def is_part_of_a_model(name: str) -> bool:
+    """Whether longdoc could read the file of this path below a model's folder."""
+    at_top = "/" not in name and (name in DESCRIPTIONS or name == INDEX or name.endswith(".safetensors"))
+    return at_top or is_module_file(name)
 
 
 def model_digest(files: ModelFiles) -> str:

@@ -100,5 +100,5 @@ def test_an_unknown_tensor_is_refused_by_name(make_gguf: Callable[..., Path]) ->
 
 def test_a_file_that_is_not_gguf_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.gguf").write_bytes(b"not a model at all, but long enough to be read" * 4)
-    with pytest.raises(ModelError, match=r"x\.gguf: not a GGUF file .*; pull the model again"):
+    with pytest.raises(ModelError, match=r"x\.gguf: not a GGUF file .*; copy or download it again"):
         GgufModel(tmp_path / "x.gguf")

@@ -46,9 +46,9 @@ def test_an_unknown_model_offers_the_nearest_names(typed: str, nearest: str) -> 
 def test_a_path_that_is_no_folder_is_not_called_an_unknown_name(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="no such folder and no built-in model of this name"):
         find_model(str(tmp_path / "absent"))
-    (tmp_path / "model.gguf").touch()
+    (tmp_path / "model.bin").touch()
     with pytest.raises(ModelError, match="a file, and a model is a folder"):
-        find_model(str(tmp_path / "model.gguf"))
+        find_model(str(tmp_path / "model.bin"))
 
 
 @pytest.mark.parametrize("missing", ["config.json", "tokenizer.json", "model.safetensors"])
