@@ -119,9 +119,12 @@ def _made(loaded: nn.Module, extension: ContextExtension, num_tokens: int) -> nn
     if not extension.changes_model:
         return _frozen(loaded, num_tokens)
     # A new module computes its frequencies in float32 and is never cast.
-    config = extended_config(getattr(loaded, "config", None), extension)
+    frequencies = getattr(loaded, f"full_attention_{_FREQUENCIES}", None)
+    if frequencies is None:
+        frequencies = _own_frequencies(loaded)[0]
+    config = extended_config(getattr(loaded, "config", None), extension, rotary_dim=2 * len(frequencies))
     built: nn.Module = type(loaded)(config)
-    return built.to(device=_own_frequencies(loaded)[0].device)
+    return built.to(device=frequencies.device)
 
 
 def _frozen(loaded: nn.Module, num_tokens: int) -> nn.Module:
@@ -141,12 +144,13 @@ def _frozen(loaded: nn.Module, num_tokens: int) -> nn.Module:
     return module
 
 
-def extended_config(config: Any, extension: ContextExtension) -> Any:
+def extended_config(config: Any, extension: ContextExtension, *, rotary_dim: int) -> Any:
     """A deep copy of a transformers configuration whose rotary parameters carry the extension.
 
     yarn: Peng et al., "YaRN: Efficient Context Window Extension of Large Language Models", arXiv:2309.00071, with its
     constants (beta 32 and 1, attention scaled by 0.1 ln(factor) + 1), as `_compute_yarn_parameters` of transformers.
-    theta: "NTK-aware" scaling, section 3.1 of the same paper. With d rotary dimensions a head the base becomes
+    theta: "NTK-aware" scaling, section 3.1 of the same paper. With d rotated dimensions of a head (`rotary_dim`) the
+    base becomes
 
         theta * factor ^ (d / (d - 2)),
 
@@ -162,18 +166,15 @@ def extended_config(config: Any, extension: ContextExtension) -> Any:
     if extension.kind == "yarn":
         stretched = {"rope_type": "yarn", "factor": extension.factor, "original_max_position_embeddings": trained}
     else:
-        dim = _rotary_dim(config, rope)
-        stretched = {"rope_theta": rope["rope_theta"] * extension.factor ** (dim / (dim - 2))}
+        exponent = rotary_dim / (rotary_dim - 2)
+        stretched = {"rope_theta": rope["rope_theta"] * extension.factor**exponent}
     rope |= stretched
     by_layer_type = is_by_layer_type(config.rope_parameters)
     extended.rope_parameters = {**config.rope_parameters, "full_attention": rope} if by_layer_type else rope
     extended.max_position_embeddings = round(trained * extension.factor)
+    if hasattr(extended, "original_max_position_embeddings"):  # Phi3: wins over the rotary parameters' own
+        extended.original_max_position_embeddings = trained
     return extended
-
-
-def _rotary_dim(config: Any, rope: dict[str, Any]) -> int:
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return int(head_dim * rope.get("partial_rotary_factor", 1.0))
 
 
 def _cannot_extend(cause: str) -> str:
