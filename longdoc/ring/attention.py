@@ -23,6 +23,9 @@ from longdoc.ring.plan import Transfer as PlannedTransfer
 # an accelerator, where many small calls would cost more than they tell.
 _FLOPS_PER_PIECE = {"cpu": 2e11}
 _FLOPS_PER_LARGE_PIECE = 2e14
+# A piece's result in float32 stays below this, because it stands beside everything that grows with the document.
+_PIECE_BYTES = {"cpu": 8 << 20}
+_LARGE_PIECE_BYTES = 256 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,4 +167,6 @@ def ring_attention(
 def _pieces(blocks: Sequence[Block], q_HTD: torch.Tensor, value_dim: int) -> list[Block]:
     flops_per_pair = 2 * q_HTD.shape[0] * (q_HTD.shape[2] + value_dim)
     max_flops = _FLOPS_PER_PIECE.get(q_HTD.device.type, _FLOPS_PER_LARGE_PIECE)
-    return [piece for block in blocks for piece in split_block(block, int(max_flops / flops_per_pair))]
+    max_bytes = _PIECE_BYTES.get(q_HTD.device.type, _LARGE_PIECE_BYTES)
+    max_pairs, max_queries = int(max_flops / flops_per_pair), max_bytes // (4 * q_HTD.shape[0] * value_dim)
+    return [piece for block in blocks for piece in split_block(block, max_pairs, max_queries)]

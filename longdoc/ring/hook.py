@@ -94,6 +94,9 @@ class RingContext:
             log=self.log,
             overwrite_q=overwrite_q,
         )
+        # What a layer does before its attention takes as much memory as the attention itself; the buffers would stand
+        # beside it for nothing.
+        self.release()
         return out_HTE if self._num_tokens else q_HTD.new_zeros((*q_HTD.shape[:2], v_GSE.shape[2]))
 
     def _own(self, *tensors_HTD: torch.Tensor) -> list[torch.Tensor]:

@@ -17,16 +17,18 @@ _WASTE, _MIN_BAND = 1.25, 256
 _MUCH_WASTE, _MIN_NARROW_BAND = 2.0, 64
 
 
-def split_block(block: Block, max_pairs: int) -> Iterator[Block]:
+def split_block(block: Block, max_pairs: int, max_queries: int | None = None) -> Iterator[Block]:
     """Cut a block into pieces of at most `max_pairs` pairs (one pair if that is less than one), by halving.
 
+    No piece has more than `max_queries`, or 256 if that is less: what a kernel returns grows with them.
     The pairs that count are those that a kernel computes: of a band the rectangle around it, of a lower triangle half.
     """
-    if _cost(block) <= max(max_pairs, 1) and not _wastes(block):
+    few = max_queries is None or len(block.queries) <= max(max_queries, _MIN_QUERIES)
+    if few and _cost(block) <= max(max_pairs, 1) and not _wastes(block):
         yield block
         return
     for part in _halves(block):
-        yield from split_block(part, max_pairs)
+        yield from split_block(part, max_pairs, max_queries)
 
 
 def _cost(block: Block) -> int:
