@@ -26,8 +26,9 @@ from longdoc.ring.plan import BufferSizes, Hop, buffer_sizes, plan_hops
 
 RING_ATTENTION = "longdoc_ring"
 
-# Passed on by models and without influence on attention: rotary positions are applied before, nothing is cached.
-_HARMLESS = frozenset({"cache_position", "position_ids", "use_cache"})
+# Passed on by models and without influence on attention: rotary positions are applied before, nothing is cached, and
+# `deterministic` is about gradients.
+_HARMLESS = frozenset({"cache_position", "deterministic", "position_ids", "use_cache"})
 # Carried out by the ring, or compared with the mask.
 _CARRIED = frozenset({"is_causal", "s_aux", "sliding_window", "softcap"})
 # Ask for more outputs where they are true, for nothing where they are false.

@@ -29,6 +29,12 @@ class ModelMask:
         self._padding = padding
         self._mask: Mask | None = None
 
+    def __getitem__(self, kept: tuple[slice, ...]) -> "ModelMask":
+        """Itself: gemma4 cuts masks to the queries whose logits are kept, which are all of them here."""
+        if any(part.start or part.stop is not None for part in kept):
+            raise ModelError(f"the model attends with a part of its tokens only, which no ring does; {_ELSEWHERE}")
+        return self
+
     def mask(self) -> Mask:
         """What the function shows. Raises `ModelError` unless that is one stretch of distances at all places."""
         if self._mask is None:
