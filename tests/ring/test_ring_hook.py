@@ -284,14 +284,14 @@ def test_a_batch_is_refused() -> None:
         _attend(batch=2)
 
 
-def test_one_set_of_buffers_serves_all_layers_and_is_let_go() -> None:
+def test_buffers_are_let_go_before_the_next_layer() -> None:
     context = one_rank(9)
+    model = llama("longdoc_ring", torch.float32)
+    held = []
+    model.model.layers[1].register_forward_pre_hook(lambda *_: held.append(context._buffers))
     with use_ring(context):
-        forward(llama("longdoc_ring", torch.float32), 9)
-        first = context._buffers
-        forward(llama("longdoc_ring", torch.float32), 9)
-        assert context._buffers is first is not None
-    assert context._buffers is None
+        forward(model, 9)
+    assert held == [None]
 
 
 def test_registering_twice_changes_nothing() -> None:
