@@ -130,15 +130,17 @@ def formed_ring(placement: Any, spec: RingSpec, model: LocalModel, *, dtype: str
 
 
 def _started(placement: Any, spec: RingSpec) -> list[Any]:
-    """The ranks' actors, in ring order. Bundles come in no order of machines: neighbours should share one."""
+    """The ranks' actors, in ring order: by machine, then by GPU, so that neighbours are near. Bundles come in none."""
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
     actors = []
     try:
         for bundle in range(spec.num_ranks):
             strategy = PlacementGroupSchedulingStrategy(placement, placement_group_bundle_index=bundle)
-            options = worker_class().options(num_cpus=spec.cpus_per_rank, scheduling_strategy=strategy)
-            actors.append(options.remote(spec.threads_per_rank))
+            options = worker_class().options(
+                num_cpus=spec.bundle["CPU"], num_gpus=spec.bundle.get("GPU", 0), scheduling_strategy=strategy
+            )
+            actors.append(options.remote(spec.threads_per_rank, spec.device))
         places = gather({a.place.remote(): rank for rank, a in enumerate(actors)}, "starting", seconds=FORM_SECONDS)
     except BaseException:
         _kill(actors)

@@ -36,8 +36,8 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextlib.contextmanager
-def local_ray(*, num_cpus: int) -> Iterator[None]:
-    """Start Ray on this machine with `num_cpus` cores, and stop it however the block ends.
+def local_ray(*, num_cpus: int, num_gpus: int = 0) -> Iterator[None]:
+    """Start Ray on this machine with so many cores and GPUs, and stop it however the block ends.
 
     Raises `StartError` where this process is connected to a Ray already, `RingError` where Ray does not start.
     """
@@ -50,7 +50,7 @@ def local_ray(*, num_cpus: int) -> Iterator[None]:
     keep = False
     with _environment(_ENVIRONMENT), contextlib.redirect_stdout(sys.stderr):
         try:
-            _start(folder, num_cpus)
+            _start(folder, num_cpus, num_gpus)
             yield
         except RingError as error:
             keep = True
@@ -65,7 +65,7 @@ def local_ray(*, num_cpus: int) -> Iterator[None]:
                     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _start(folder: Path, num_cpus: int) -> None:
+def _start(folder: Path, num_cpus: int, num_gpus: int) -> None:
     import ray
 
     logging.getLogger("ray").setLevel(logging.ERROR)
@@ -75,7 +75,7 @@ def _start(folder: Path, num_cpus: int) -> None:
             ray.init(
                 address="local",
                 num_cpus=num_cpus,
-                num_gpus=0,
+                num_gpus=num_gpus,
                 include_dashboard=False,
                 log_to_driver=False,
                 logging_level=logging.ERROR,

@@ -1,10 +1,11 @@
 """Where a ring stands: one placement group of whole bundles, checked against the machine before anything waits.
 
-Ray lets a group that can never fit wait for ever, so the totals are compared first and the wait has a deadline.
+On CUDA a rank has a GPU to itself; on CPUs ranks share the cores and the memory of the machine. Ray lets a group that
+can never fit wait for ever, so the totals are compared first and the wait has a deadline.
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,16 +22,38 @@ _READY_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Capacity:
+    """What each rank of a ring may use, in bytes: its share of one machine's memory, or all of a GPU's."""
+
+    num_bytes: int
+    is_shared: bool
+
+    def __call__(self, num_ranks: int) -> int:
+        """Bytes for each of `num_ranks` ranks."""
+        return self.num_bytes // num_ranks if self.is_shared else self.num_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RingSpec:
-    """The size of a ring and what each rank gets: a share of the cores, and threads to compute with."""
+    """The size of a ring and what each rank gets: a share of the cores and threads to compute with, on CUDA a GPU."""
 
     num_ranks: int
     num_cores: int
+    device: str = "cpu"
+    num_gpus: int = 0
+
+    @property
+    def bundle(self) -> dict[str, float]:
+        """What Ray reserves for one rank. A GPU is whole: two ranks on one would wait for each other."""
+        return {"CPU": self.cpus_per_rank} | ({"GPU": 1.0} if self.device == "cuda" else {})
 
     @property
     def cpus_per_rank(self) -> float:
         """Cores that one rank reserves: a fraction to Ray's resolution, or, above one, a whole number as Ray wants."""
         share = RING_SHARE * self.num_cores / self.num_ranks
+        if self.device == "cuda":
+            # One core feeds a GPU.
+            share = min(1.0, share)
         return float(int(share)) if share > 1 else int(share * 1000) / 1000
 
     @property
@@ -40,18 +63,23 @@ class RingSpec:
 
     @property
     def most_ranks(self) -> int:
-        """The largest ring that the cores carry."""
-        return self.num_cores * MAX_RANKS_PER_CORE
+        """The largest ring that the cores, or the GPUs, carry."""
+        return self.num_gpus if self.device == "cuda" else self.num_cores * MAX_RANKS_PER_CORE
 
     @property
     def is_crowded(self) -> bool:
-        """Whether ranks share cores."""
-        return self.num_ranks > self.num_cores
+        """Whether ranks share cores to compute on."""
+        return self.device == "cpu" and self.num_ranks > self.num_cores
 
 
 def check_fits(spec: RingSpec) -> None:
     """Raise `CapacityError` naming the shortfall when the machine is too small for the ring."""
     most = spec.most_ranks
+    if spec.device == "cuda" and spec.num_ranks > most:
+        raise CapacityError(
+            f"A ring of {spec.num_ranks} does not fit this machine: it has {_gpus(most)}, one a rank; "
+            f"{spec.num_ranks - most} too few. Use --ring-size {most} or less, or --device cpu."
+        )
     if spec.num_ranks > most:
         cores = -(-spec.num_ranks // MAX_RANKS_PER_CORE)
         raise CapacityError(
@@ -61,22 +89,39 @@ def check_fits(spec: RingSpec) -> None:
         )
 
 
+def _gpus(count: int) -> str:
+    return f"{count} GPU{'' if count == 1 else 's'}"
+
+
+def strategy(spec: RingSpec, nodes: Iterable[dict[str, float]]) -> str:
+    """How Ray places the ranks, by the totals of each node: together on one where one can hold them, else close by."""
+    needed = {resource: amount * spec.num_ranks for resource, amount in spec.bundle.items()}
+    fits = any(all(node.get(resource, 0.0) >= amount for resource, amount in needed.items()) for node in nodes)
+    return "STRICT_PACK" if fits else "PACK"
+
+
 @contextlib.contextmanager
 def reserved(spec: RingSpec) -> Iterator[Any]:
     """A placement group for one ring, removed when the block ends."""
     import ray
     from ray.util.placement_group import placement_group, remove_placement_group
 
-    group = placement_group([{"CPU": spec.cpus_per_rank}] * spec.num_ranks, strategy="STRICT_PACK")
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    group = placement_group([spec.bundle] * spec.num_ranks, strategy=strategy(spec, nodes))
     try:
         ready, _ = ray.wait([group.ready()], timeout=_READY_SECONDS)
         if not ready:
             raise RingError(
                 f"No room for a ring of {spec.num_ranks} within {_READY_SECONDS:.0f} s: it needs {spec.num_ranks} × "
-                f"{spec.cpus_per_rank} CPU on one node, Ray has {ray.available_resources().get('CPU', 0.0):.1f} free."
+                f"{_amounts(spec.bundle)}, Ray has {_amounts(ray.available_resources(), only=spec.bundle)} free."
             )
         yield group
     finally:
         # Where Ray itself is gone, so is the group.
         with contextlib.suppress(ray.exceptions.RayError):
             remove_placement_group(group)
+
+
+def _amounts(resources: dict[str, float], only: Iterable[str] | None = None) -> str:
+    names = resources if only is None else only
+    return " and ".join(f"{resources.get(name, 0.0):g} {name}" for name in names)

@@ -1,11 +1,12 @@
 """One rank of a ring, as a Ray actor.
 
-Owns the rank's process: its threads, its process group, its copy of the model. Answers `status` from a thread of its
-own while it computes. Repairs nothing: a ring that lost a rank is given up as a whole.
+Owns the rank's process: its threads or its GPU, its process group, its copy of the model. Answers `status` from a
+thread of its own while it computes. Repairs nothing: a ring that lost a rank is given up as a whole.
 """
 
 import functools
 import gc
+import os
 from datetime import timedelta
 from typing import Any
 
@@ -18,25 +19,36 @@ from longdoc.reporting import Fault
 
 #: The concurrency group that answers during compute.
 HEALTH = "health"
+# Documents differ in length, and so do all tensors: without it memory is left over in pieces that nothing fits.
+# Transfers are watched here, by their deadlines: NCCL's own watchdog would end the process without a word.
+_CUDA_ENVIRONMENT = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0"}
 
 
 class RingWorker:
     """Methods run one at a time, except `status`."""
 
-    def __init__(self, num_threads: int) -> None:
+    def __init__(self, num_threads: int, device: str = "cpu") -> None:
+        if device == "cuda":
+            os.environ.update(_CUDA_ENVIRONMENT)
         import torch
 
         torch.set_num_threads(num_threads)
+        # Ray shows an actor its own GPU alone, as the first one.
+        self._device = torch.device("cuda", 0) if device == "cuda" else torch.device("cpu")
+        if device == "cuda":
+            torch.cuda.set_device(self._device)
         self._engine: Any = None
         self._mesh: Any = None
         self._exchange: Any = None
         self._status: dict[str, Any] = {"layer": 0, "hop": 0, "num_hops": 0, "beats": 0}
 
-    def place(self) -> str:
-        """The node this rank runs on; ranks are ordered by it."""
+    def place(self) -> tuple[str, int, str]:
+        """Where this rank runs: the node, then the physical GPU there; ranks are ordered by it."""
         import ray
 
-        return str(ray.get_runtime_context().get_node_id())
+        # Ids are numbers, or UUIDs where GPUs are named so; shorter numbers are smaller.
+        gpu = "".join(str(gpu_id) for gpu_id in ray.get_gpu_ids())
+        return str(ray.get_runtime_context().get_node_id()), len(gpu), gpu
 
     def load(self, model: LocalModel, dtype: str, kernel: str, *, check: bool) -> float | None:
         """Load the model. With `check`, prove that it can be sharded, and return the measured error."""
@@ -47,8 +59,8 @@ class RingWorker:
         from longdoc.model.load import load_model
         from longdoc.ring.kernels import choose_kernel
 
-        kernel_name, chosen = choose_kernel(kernel, "cpu")
-        loaded = load_model(model, dtype=getattr(torch, dtype), device="cpu")
+        kernel_name, chosen = choose_kernel(kernel, self._device, getattr(torch, dtype))
+        loaded = load_model(model, dtype=getattr(torch, dtype), device=str(self._device))
         self._engine = Engine(model=loaded, kernel=chosen, kernel_name=kernel_name)
         return check_shardable(loaded, chosen) if check else None
 
@@ -59,24 +71,34 @@ class RingWorker:
         from torch.distributed.device_mesh import init_device_mesh
 
         from longdoc.ring.exchange.distributed import DistributedExchange
+        from longdoc.ring.exchange.streams import TransferStream
 
         timeout = timedelta(seconds=timeout_seconds)
         store = dist.TCPStore(  # type: ignore[attr-defined]  # exported, but not by name
             *address, is_master=False, timeout=timeout
         )
+        on_cuda = self._device.type == "cuda"
         dist.init_process_group(
-            "gloo",
+            # What is summed over the ranks at the end (scores, pooled vectors) lies on the CPU in any case.
+            "cpu:gloo,cuda:nccl" if on_cuda else "gloo",
             store=dist.PrefixStore(f"ring/{epoch}", store),  # type: ignore[attr-defined]  # as above
             rank=rank,
             world_size=num_ranks,
             timeout=timeout,
+            device_id=self._device if on_cuda else None,
         )
         # The ring is the mesh's first axis; a second one may come, so nothing asks for the world size again.
-        self._mesh = init_device_mesh("cpu", (num_ranks,), mesh_dim_names=("ring",))
-        self._exchange = DistributedExchange(self._mesh.get_group("ring"), timeout_s=timeout_seconds)
-        total = torch.ones(1)
-        self._exchange.all_reduce(total)
-        ensure(int(total) == num_ranks, f"{int(total)} of {num_ranks} ranks answered")
+        self._mesh = init_device_mesh(self._device.type, (num_ranks,), mesh_dim_names=("ring",))
+        self._exchange = DistributedExchange(
+            self._mesh.get_group("ring"),
+            timeout_s=timeout_seconds,
+            transfers=TransferStream(self._device, timeout_s=timeout_seconds) if on_cuda else None,
+        )
+        for device in dict.fromkeys((torch.device("cpu"), self._device)):
+            # On CUDA this also connects all ranks: the first transfers between two of them must not be the first call.
+            total = torch.ones(1, device=device)
+            self._exchange.all_reduce(total)
+            ensure(int(total) == num_ranks, f"{int(total)} of {num_ranks} ranks answered on {device.type}")
 
     def compute(self, job: ComputeJob, work: RankWork) -> Receipt | Fault:
         """Run one document; see `compute_document`. After an exception this rank leaves the ring."""
@@ -88,6 +110,7 @@ class RingWorker:
         def report(layer: int, hop: int, num_hops: int) -> None:
             beats = self._status["beats"] + 1
             self._status = {"layer": layer, "hop": hop, "num_hops": num_hops, "beats": beats}
+            self._exchange.pace()
 
         def beat() -> None:
             self._status["beats"] += 1

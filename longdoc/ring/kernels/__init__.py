@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 #: The names of `--kernel`, here and nowhere else.
 KERNELS = ("auto", "torch", "flash-attn", "flash-attn-4", "reference")
-_CUDA_ONLY = ("flash-attn", "flash-attn-4")
+#: Those that run on CUDA and nowhere else.
+CUDA_KERNELS = ("flash-attn", "flash-attn-4")
 
 
 class Kernel(Protocol):
@@ -58,7 +59,7 @@ def choose_kernel(name: str, device: "torch.device | str", dtype: "torch.dtype |
         return "reference", reference_kernel
     if device_type == "cuda":
         return _choose_cuda_kernel(name, dtype)
-    if name in _CUDA_ONLY:
+    if name in CUDA_KERNELS:
         raise StartError(f"kernel {name!r} runs on CUDA only, and the device is {device_type}; use --kernel torch")
     if device_type != "cpu":
         raise StartError(f"kernel {name!r} does not run on device {device_type!r}; use --device cpu or --device cuda")
