@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from longdoc.errors import ModelError
-from longdoc.model.local import LocalModel
+from longdoc.model.local import LocalModel, configurations
 from longdoc.model.positions import ContextExtension
 from longdoc.model.rotary import RotaryPositions
 from longdoc.model.tiling import TILE_BYTES, tile_layers, tile_tokens
@@ -26,27 +26,38 @@ _LARGEST_LOGITS_BYTES = 1 << 30
 
 
 class RingModel:
-    """A causal language model whose attention runs on a ring and whose other parts run on the shard alone."""
+    """A model whose attention runs on a ring and whose other parts run on the shard alone.
 
-    def __init__(self, causal_model: nn.Module, local: LocalModel) -> None:
-        self.causal_model = causal_model
+    `module` is transformers' own: with its output head where `local.has_head`, an encoder or a bare model otherwise.
+    """
+
+    def __init__(self, module: nn.Module, local: LocalModel) -> None:
+        self.module = module
         self.local = local
-        self._base: nn.Module = causal_model.base_model  # type: ignore[assignment]  # transformers: the model without its head
-        self._head = _head_of(causal_model, self._base)
+        self._base: nn.Module = module.base_model  # type: ignore[assignment]  # transformers: the model without its head
+        self._head = _head_of(module, self._base) if local.has_head else None
         self._rotary = RotaryPositions(self._base)
+        # Encoders keep no keys and values, and some pass on what they do not know.
+        config: Any = self._base.config
+        self._no_cache = {"use_cache": False} if hasattr(config, "use_cache") else {}
         self.num_layers = local.num_layers
         self.embedding_size = local.hidden_size
         self.vocab_size = local.vocab_size
 
     @property
+    def causal_model(self) -> nn.Module:
+        """Another name of `module`."""
+        return self.module
+
+    @property
     def dtype(self) -> torch.dtype:
         """The dtype of the weights, in which hidden states come."""
-        return next(self.causal_model.parameters()).dtype
+        return next(self.module.parameters()).dtype
 
     @property
     def device(self) -> torch.device:
         """Where the weights are, and where token ids, positions and states belong."""
-        return next(self.causal_model.parameters()).device
+        return next(self.module.parameters()).device
 
     @property
     def attention(self) -> str:
@@ -74,46 +85,38 @@ class RingModel:
         """hidden_TC after the final norm, in the model's dtype, for int64 ids at int64 global positions.
 
         On a ring the positions must have been set for the whole document if they depend on its length (`ValueError`).
-        T may be 0: the rank then still takes part in every hop of its ring.
+        T may be 0: a rank without tokens runs the model on one placeholder, because transformers cannot reshape an
+        empty shard; the ring lets it take part in every hop and attends with nothing of it.
         """
         if token_ids_T.shape != positions_T.shape or token_ids_T.dim() != 1:
             raise ValueError(f"token ids {tuple(token_ids_T.shape)} at positions {tuple(positions_T.shape)}")
         if self.attention == RING_ATTENTION:
             self._rotary.check(positions_T)
         if len(token_ids_T) == 0:
-            self._take_part_without_tokens()
-            return torch.empty((0, self.embedding_size), dtype=self.dtype, device=self.device)
+            placeholder_1 = token_ids_T.new_zeros(1)
+            return self._states(placeholder_1, placeholder_1)[:0]
+        return self._states(token_ids_T, positions_T)
+
+    def _states(self, token_ids_T: Tensor, positions_T: Tensor) -> Tensor:
         output = self._base(
             input_ids=token_ids_T[None],
             position_ids=positions_T[None] + self.local.positions.first,
             # Without a mask and a cache, positions that jump (zigzag) look like packed documents to transformers.
             attention_mask=torch.ones((1, len(token_ids_T)), dtype=torch.int64, device=token_ids_T.device),
-            use_cache=False,
+            **self._no_cache,
         )
         hidden_TC: Tensor = output.last_hidden_state[0]
         return hidden_TC
-
-    def _take_part_without_tokens(self) -> None:
-        """Attend once a layer with nothing, because transformers cannot reshape an empty shard and the ring waits."""
-        from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, causal_mask_function
-        from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-
-        if self.attention != RING_ATTENTION:
-            return
-        attend = ALL_ATTENTION_FUNCTIONS[RING_ATTENTION]
-        mask = ALL_MASK_ATTENTION_FUNCTIONS[RING_ATTENTION](mask_function=causal_mask_function, attention_mask=None)
-        heads, kv_heads, dim = self.local.num_heads, self.local.num_kv_heads, self.local.head_dim
-        q_BHTD = torch.empty((1, heads, 0, dim), dtype=self.dtype, device=self.device)
-        kv_BGTD = torch.empty((1, kv_heads, 0, dim), dtype=self.dtype, device=self.device)
-        for _ in range(self.num_layers):
-            attend(self._base, q_BHTD, kv_BGTD, kv_BGTD, mask)
 
     @torch.no_grad()
     def logits(self, hidden_TC: Tensor) -> Tensor:
         """logits_TV in the model's dtype, with the model's own scaling and capping. For tiles, never for a shard.
 
-        Raises `ValueError` for more tokens than 1 GiB of logits; `head_tile_tokens` is a good number.
+        Raises `ValueError` for more tokens than 1 GiB of logits (`head_tile_tokens` is a good number), and for a model
+        without a head, which `check_outputs` tells before.
         """
+        if self._head is None:
+            raise ValueError(f"model {self.local.name} has no output head")
         num_bytes = len(hidden_TC) * self.vocab_size * hidden_TC.element_size()
         if num_bytes > _LARGEST_LOGITS_BYTES:
             raise ValueError(
@@ -150,16 +153,16 @@ class _StatesAsGiven(nn.Module):
         return _BaseOutput(inputs_embeds)
 
 
-def _head_of(causal_model: nn.Module, base: nn.Module) -> nn.Module:
+def _head_of(module: nn.Module, base: nn.Module) -> nn.Module:
     """The same model without its layers: the family's own forward, so every scaling and capping of logits is its own.
 
     A shallow copy that shares the weights of the head; the original is not touched.
     """
-    names = [name for name, child in causal_model.named_children() if child is base]
+    names = [name for name, child in module.named_children() if child is base]
     if len(names) != 1:
-        raise ModelError(f"{type(causal_model).__name__} has no base model under a head; use a causal language model")
-    head = copy.copy(causal_model)
-    head._modules = {**causal_model._modules, names[0]: _StatesAsGiven()}
+        raise ModelError(f"{type(module).__name__} has no base model under a head; use a causal language model")
+    head = copy.copy(module)
+    head._modules = {**module._modules, names[0]: _StatesAsGiven()}
     return head
 
 
@@ -172,25 +175,39 @@ def load_model(
     """
     if attention == RING_ATTENTION:
         register_ring_attention()
-    causal_model = _from_pretrained(local, dtype, attention)
-    causal_model.eval()
-    causal_model.requires_grad_(False)
-    causal_model.to(device)
-    model = RingModel(causal_model, local)
+    module = _from_pretrained(local, dtype, attention)
+    module.eval()
+    module.requires_grad_(False)
+    module.to(device)
+    model = RingModel(module, local)
     tile_layers(
-        causal_model.base_model,  # type: ignore[arg-type]  # as above
+        module.base_model,  # type: ignore[arg-type]  # as above
         num_layers=local.num_layers,
         intermediate_size=local.intermediate_size,
     )
     return model
 
 
-def _from_pretrained(local: LocalModel, dtype: torch.dtype, attention: str) -> nn.Module:
-    from transformers import AutoModelForCausalLM
+# Models for pictures and text keep the weights of their text part under a name of their own.
+_TEXT_PART = {
+    r"^(model\.)?language_model\.(model\.)?(?!lm_head)": "model.",
+    r"^(model\.)?language_model\.lm_head": "lm_head",
+}
 
+
+def _from_pretrained(local: LocalModel, dtype: torch.dtype, attention: str) -> nn.Module:
+    from transformers import AutoModel, AutoModelForCausalLM
+
+    options: dict[str, Any] = {}
+    whole, text = configurations(local.folder)
+    if whole is not text:
+        options = {"config": text, "key_mapping": _TEXT_PART}
+    if dtype == torch.float64:
+        # The grouped matrix product that transformers takes for mixtures of experts does not know doubles.
+        options["experts_implementation"] = "eager"
     try:
         with _quiet_transformers():
-            causal_model, loading = AutoModelForCausalLM.from_pretrained(
+            module, loading = (AutoModelForCausalLM if local.has_head else AutoModel).from_pretrained(
                 local.folder,
                 dtype=dtype,
                 attn_implementation=attention,
@@ -198,22 +215,29 @@ def _from_pretrained(local: LocalModel, dtype: torch.dtype, attention: str) -> n
                 local_files_only=True,
                 trust_remote_code=False,
                 output_loading_info=True,
+                **options,
             )
     except MemoryError:
         raise
     except Exception as error:  # loading runs code of each family, of safetensors and of packages they miss
         raise ModelError(
-            f"model {local.name}: it cannot be loaded ({_first_line(error)}); it must be a causal language model of a "
-            "family that transformers knows, saved whole"
+            f"model {local.name}: it cannot be loaded ({_first_line(error)}); it must be a language model or encoder "
+            "of a family that transformers knows, saved whole"
         ) from error
-    wrong = sorted(loading["missing_keys"]) + [str(key) for key in loading["mismatched_keys"]]
+    _refuse_missing(local.name, loading)
+    loaded: nn.Module = module
+    return loaded
+
+
+def _refuse_missing(name: str, loading: dict[str, Any]) -> None:
+    # The pooler of an encoder works on one token behind the last layer; nobody asks for what it gives.
+    missing = [key for key in sorted(loading["missing_keys"]) if not key.startswith("pooler.")]
+    wrong = missing + [str(key) for key in loading["mismatched_keys"]]
     if wrong:
         raise ModelError(
-            f"model {local.name}: {len(wrong)} weights are missing or have another shape than config.json says, the "
-            f"first is {wrong[0]}; copy or download the model again"
+            f"model {name}: {len(wrong)} weights are missing or have another shape than config.json says, the first is "
+            f"{wrong[0]}; copy or download the model again"
         )
-    loaded: nn.Module = causal_model
-    return loaded
 
 
 def _first_line(error: Exception) -> str:

@@ -68,7 +68,8 @@ def open_folder(folder: Path, *, name: str, source: str, source_sha256: str | No
     files = model_files(folder)
     whole_config, config = configurations(folder)
     refuse_by_configuration(whole_config, name)
-    num_heads, hidden_size = _field(config, "num_attention_heads", folder), _field(config, "hidden_size", folder)
+    layer = _widest_layer(config)
+    num_heads, hidden_size = _field(layer, "num_attention_heads", folder), _field(config, "hidden_size", folder)
     digest = _digest(files, folder)
     sizes = {name: size for path in files.weights for name, size in tensor_sizes(path).items()}
     model = LocalModel(
@@ -83,8 +84,8 @@ def open_folder(folder: Path, *, name: str, source: str, source_sha256: str | No
         intermediate_size=_field(config, "intermediate_size", folder, default=4 * hidden_size),
         num_layers=_field(config, "num_hidden_layers", folder),
         num_heads=num_heads,
-        num_kv_heads=_field(config, "num_key_value_heads", folder, default=num_heads),
-        head_dim=_field(config, "head_dim", folder, default=hidden_size // num_heads),
+        num_kv_heads=_field(layer, "num_key_value_heads", folder, default=num_heads),
+        head_dim=_field(layer, "head_dim", folder, default=hidden_size // num_heads),
         vocab_size=_field(config, "vocab_size", folder),
         num_parameters=sum(sizes.values()),
         num_active_parameters=active_parameters(sizes, config),
@@ -150,6 +151,13 @@ def configurations(folder: Path) -> tuple[Any, Any]:
     if getattr(config, "quantization_config", None) or getattr(text_config, "quantization_config", None):
         raise ModelError(f"{shown}: its weights are quantised, which is not supported; use the model as it was trained")
     return config, text_config
+
+
+def _widest_layer(config: Any) -> Any:
+    """The configuration of the layer with the widest keys, where layers differ, or the one of all layers."""
+    if not getattr(config, "is_heterogeneous", False):
+        return config
+    return max(config.per_layer_config, key=lambda layer: layer.num_key_value_heads * layer.head_dim)
 
 
 def _field(config: Any, field: str, folder: Path, *, default: int | None = None) -> int:

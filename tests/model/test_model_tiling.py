@@ -71,15 +71,41 @@ def test_a_wrong_tile_shows() -> None:
     assert linear(states[:, :0]).shape == (1, 0, 6)
 
 
-def test_a_layer_that_returns_more_than_states_is_refused() -> None:
+def test_routing_scores_beside_the_states_are_tiled_like_them() -> None:
     class Routed(nn.Module):
-        def forward(self, states: torch.Tensor) -> tuple[torch.Tensor, None]:
-            return states, None
+        def forward(self, states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            assert states.shape[1] <= 16
+            # Scores without a batch dimension, as gpt-oss has them.
+            return states * 2, states[0, :, :3] + 1
 
-    routed = Routed()
+    routed, states = Routed(), torch.randn(1, 37, 4)
     tile_module(routed, 16)
-    with pytest.raises(ModelError, match="a token-local layer returned tuple and not one tensor"):
-        routed(torch.zeros(1, 17, 4))
+    doubled, scores = routed(states)
+    assert torch.equal(doubled, states * 2)
+    assert torch.equal(scores, states[0, :, :3] + 1)
+
+
+def test_experts_are_tiled_with_the_choices_of_their_router() -> None:
+    class Experts(nn.Module):
+        def forward(self, states: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+            assert len(states) == len(chosen) == len(weights) <= 16
+            return states * chosen[:, :1] * weights[:, :1]
+
+    experts, states, chosen, weights = Experts(), torch.randn(37, 4), torch.arange(74).view(37, 2), torch.rand(37, 2)
+    tile_module(experts, 16)
+    assert torch.equal(experts(states, chosen, weights), states * chosen[:, :1] * weights[:, :1])
+
+
+@pytest.mark.parametrize("extra", [None, torch.zeros(5, 3)], ids=["no tensor", "no row for each token"])
+def test_what_cannot_be_put_together_from_tiles_is_refused(extra: torch.Tensor | None) -> None:
+    class Odd(nn.Module):
+        def forward(self, states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+            return states, extra
+
+    odd = Odd()
+    tile_module(odd, 16)
+    with pytest.raises(ModelError, match=r"returned (NoneType|\(5, 3\)) for 16 tokens, which cannot be put together"):
+        odd(torch.zeros(1, 17, 4))
 
 
 def test_mixtures_of_experts_give_the_same_in_tiles() -> None:
