@@ -18,17 +18,19 @@ from longdoc.ring.layout import Layout
 from longdoc.ring.mask import CAUSAL
 
 RING_SIZES = (1, 2, 3, 4, 8, 16)
-_HEADS, _KV_HEADS, _HEAD_DIM = 4, 2, 64
+_HEADS, _KV_HEADS, HEAD_DIM = 4, 2, 64
 #: Design: bounds of attention alone. bfloat16 has none: one unit in the last place of its results is 4e-3 to 8e-3.
 BOUNDS = {"float64": 1e-12, "float32": 5e-6}
 
 
-def draw(num_tokens: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+def draw(
+    num_tokens: int, dtype: torch.dtype, *, num_heads: int = _HEADS, num_kv_heads: int = _KV_HEADS
+) -> tuple[Tensor, Tensor, Tensor]:
     """q_HND, k_GND, v_GND, wide enough that the softmax is far from flat; the same values rounded to each dtype."""
     generator = torch.Generator().manual_seed(num_tokens)
     q, k, v = (
-        (1.5 * torch.randn((heads, num_tokens, _HEAD_DIM), generator=generator, dtype=torch.float64)).to(dtype)
-        for heads in (_HEADS, _KV_HEADS, _KV_HEADS)
+        (1.5 * torch.randn((heads, num_tokens, HEAD_DIM), generator=generator, dtype=torch.float64)).to(dtype)
+        for heads in (num_heads, num_kv_heads, num_kv_heads)
     )
     return q, k, v
 
@@ -51,7 +53,7 @@ def ring_attention_whole(num_ranks: int, q_HND: Tensor, k_GND: Tensor, v_GND: Te
         places_T = torch.from_numpy(layout.positions(exchange.rank))
         context = RingContext(layout=layout, exchange=exchange, kernel=kernel)
         q_HTD, k_GTD, v_GTD = (tensor[:, places_T] for tensor in (q_HND, k_GND, v_GND))
-        out_HND[:, places_T] = context.attend(q_HTD, k_GTD, v_GTD, mask=CAUSAL, scale=_HEAD_DIM**-0.5)
+        out_HND[:, places_T] = context.attend(q_HTD, k_GTD, v_GTD, mask=CAUSAL, scale=HEAD_DIM**-0.5)
 
     run_ranks(num_ranks, attend)
     return out_HND

@@ -163,11 +163,11 @@ def _messages(connection: Connection) -> Iterator[Any]:
 
 
 def _sendable(error: Exception) -> LongdocError:
-    """The error as one that the parent can show: the library's first line, behind its type."""
+    """The error as one that the parent can show: its type, and the first sentence of what a library may say at length."""
     if isinstance(error, LongdocError):
         return error
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return InfrastructureError(": ".join([type(error).__name__, *lines[:1]]))
+    sentences = [line.strip().partition(". ")[0] for line in str(error).splitlines() if line.strip()]
+    return InfrastructureError(": ".join([type(error).__name__, *sentences[:1]]))
 
 
 @contextlib.contextmanager

@@ -25,6 +25,7 @@ BENCHES: CommandTable = {
         "A ring of two against one transformers process; balance of layouts; error by ring size.",
     ),
     "overlap": ("longdoc.cli.bench_overlap", "overlap", "Whether transfers over a slow link hide behind compute."),
+    "peers": ("longdoc.cli.bench_peers", "peers", "The same attention and forward pass through other engines."),
 }
 
 _MODEL = next(field.default for field in fields(RunConfig) if field.name == "model")
