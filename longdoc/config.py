@@ -9,18 +9,20 @@ import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from longdoc.errors import StartError
+from longdoc.gpus import cuda_problem
 from longdoc.model.positions import EXTENSION_MODES, ExtensionMode
 from longdoc.records import fingerprint
-from longdoc.ring.kernels import KERNELS
+from longdoc.ring.kernels import CUDA_KERNELS, KERNELS
 from longdoc.ring.layout import LAYOUTS, LayoutKind
 from longdoc.store.schemas import OUTPUTS
 
 DEVICES = ("auto", "cpu", "cuda")
 DTYPES = ("auto", "float32", "bfloat16", "float64")
-POOLINGS = ("auto", "mean", "last")
+PoolingMode = Literal["auto", "mean", "last", "cls"]
+POOLINGS: tuple[PoolingMode, ...] = ("auto", "mean", "last", "cls")
 
 _TEXT, _TEXTS, _COUNT, _RING, _FLAG = "a text", "a list of texts", "a whole number", "a whole number or auto", "a flag"
 _IS_OF: dict[str, Callable[[Any], bool]] = {
@@ -49,7 +51,10 @@ CPU_RING_SIZE = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig:
-    """One run's options. `ring_size` None means the device's default; `kernel`, `dtype` and `pooling` may be auto."""
+    """One run's options. `kernel`, `dtype` and `pooling` may be auto.
+
+    None stands for what the device decides (`ring_size`) and for all that the model gives (`outputs`).
+    """
 
     output: str
     model: str = "smollm2-135m-instruct"
@@ -58,8 +63,8 @@ class RunConfig:
     dtype: str = "auto"
     ring_size: int | None = None
     layout: LayoutKind = "zigzag"
-    outputs: tuple[str, ...] = OUTPUTS
-    pooling: str = "auto"
+    outputs: tuple[str, ...] | None = None
+    pooling: PoolingMode = "auto"
     span_tokens: int = 256
     context_extension: ExtensionMode = "auto"
     text: bool = True
@@ -72,49 +77,59 @@ class RunConfig:
         _check_choice("--layout", self.layout, LAYOUTS)
         _check_choice("--pooling", self.pooling, POOLINGS)
         _check_choice("--context-extension", self.context_extension, EXTENSION_MODES)
-        for output in self.outputs:
+        for output in self.outputs or ():
             _check_choice("--outputs", output, OUTPUTS)
-        if not self.outputs:
+        if self.outputs == ():
             raise StartError(f"--outputs is empty; name at least one of {', '.join(OUTPUTS)}.")
         for name, value in (("--span-tokens", self.span_tokens), ("--ring-size", self.ring_size)):
             if value is not None and value < 1:
                 raise StartError(f"{name} is {value}; it counts from 1.")
-        if self.device == "cuda":
-            raise StartError("--device cuda: CUDA rings are not in this version; use --device cpu.")
-        if self.kernel == "flash-attn":
-            raise StartError("--kernel flash-attn needs a CUDA ring, which is not in this version; use --kernel torch.")
+        if self.device == "cuda" and (problem := cuda_problem()):
+            raise StartError(f"--device cuda: {problem}; use --device cpu.")
+        if self.kernel in CUDA_KERNELS and self.resolved_device != "cuda":
+            raise StartError(f"--kernel {self.kernel} runs on CUDA only, and the device is cpu; use --kernel torch.")
 
     @property
     def resolved_device(self) -> str:
-        """The device behind `auto`. Only CPU rings exist in this version."""
-        return "cpu"
+        """The device behind `auto`: CUDA where torch sees a GPU."""
+        if self.device != "auto":
+            return self.device
+        return "cuda" if cuda_problem() is None else "cpu"
 
     @property
     def resolved_dtype(self) -> str:
-        """float32 on a CPU, where bf16 would only speed up the linear layers."""
-        return "float32" if self.dtype == "auto" else self.dtype
+        """bf16 on CUDA; float32 on a CPU, where bf16 would only speed up the linear layers."""
+        if self.dtype != "auto":
+            return self.dtype
+        return "bfloat16" if self.resolved_device == "cuda" else "float32"
 
     @property
-    def resolved_pooling(self) -> str:
-        """The mean for plain causal models: their last token alone is a poor embedding of a span."""
-        return "mean" if self.pooling == "auto" else self.pooling
+    def chosen_outputs(self) -> tuple[str, ...]:
+        """The outputs, once they are decided; which ones the default stands for depends on the model."""
+        assert self.outputs is not None, "outputs are decided with the model, see longdoc.outputs.convention"
+        return self.outputs
 
     @property
     def resolved_ring_size(self) -> int:
-        """The ring size behind `auto`."""
-        return CPU_RING_SIZE if self.ring_size is None else self.ring_size
+        """The ring size behind `auto`; on CUDA the smallest there is, until the documents are known."""
+        if self.ring_size is not None:
+            return self.ring_size
+        return 1 if self.resolved_device == "cuda" else CPU_RING_SIZE
 
-    def fingerprint(self, *, model_digest: str, tokenizer_sha256: str) -> str:
-        """What the answer depends on, hashed: never a rank, a ring size, a layout or a kernel."""
+    def fingerprint(self, *, model_digest: str, tokenizer_sha256: str, convention: str) -> str:
+        """What the answer depends on, hashed: never a rank, a ring size, a layout or a kernel.
+
+        `convention` says how embeddings are made; it changes nothing where there are none.
+        """
         return fingerprint(
             [
                 ("model", model_digest),
                 ("tokenizer", tokenizer_sha256),
                 ("dtype", self.resolved_dtype),
-                # `auto` and `yarn` extend alike; a pooling changes nothing where there are no embeddings.
+                # `auto` and `yarn` extend alike.
                 ("context_extension", self.context_extension.replace("auto", "yarn")),
-                ("outputs", ",".join(sorted(set(self.outputs)))),
-                ("pooling", self.resolved_pooling if "embeddings" in self.outputs else ""),
+                ("outputs", ",".join(sorted(set(self.chosen_outputs)))),
+                ("convention", convention if "embeddings" in self.chosen_outputs else ""),
                 ("span_tokens", str(self.span_tokens)),
                 ("text", str(self.text)),
             ]

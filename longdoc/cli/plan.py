@@ -30,6 +30,7 @@ def plan(ctx: click.Context, /, sources: tuple[str, ...], *, as_json: bool, **op
     from longdoc.cluster.placement import check_fits
     from longdoc.config import RunConfig
     from longdoc.model.sources import find_model
+    from longdoc.outputs.convention import settled
     from longdoc.runs.forecast import forecast
     from longdoc.runs.planning import find_documents
     from longdoc.runs.setup import ring_spec
@@ -43,6 +44,7 @@ def plan(ctx: click.Context, /, sources: tuple[str, ...], *, as_json: bool, **op
         click.echo(printable(line), err=True)
     refs, unreadable = find_documents(opened)
     model = find_model(config.model, report=lambda line: click.echo(line, err=True))
+    config = settled(config, model, lambda line: click.echo(line, err=True))
     forecasts = []
     for ref in refs:
         click.echo(f"reading {ref.source_uri}", err=True)

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from longdoc.cluster.messages import ComputeJob
+from longdoc.model.embedding_head import load_head
 from longdoc.model.load import RingModel
-from longdoc.outputs.embeddings import PooledPieces, pool_pieces
-from longdoc.outputs.pieces import RankPieces
+from longdoc.outputs.embeddings import PooledPieces, PooledTokens, pool_pieces
 from longdoc.outputs.rows import segment_slices, span_slices, token_slices
 from longdoc.outputs.scores import Scores, score_places
 from longdoc.outputs.work import RankWork
@@ -69,10 +69,7 @@ def compute_document(
     scored_rows = np.flatnonzero(work.rows.predictor >= 0).astype(np.int64)
     wants_scores = "logprobs" in job.output.outputs
     scores = _score(engine, hidden_nC, work, scored_rows if wants_scores else scored_rows[:0], beat)
-    pooled = [
-        _pool(pieces, hidden_nC, work, scores, scored_rows if wants_scores else scored_rows[:0], exchange, job)
-        for pieces in (work.span_pieces, work.segment_pieces, work.document_pieces)
-    ]
+    pooled = _pool(engine, hidden_nC, work, scores, scored_rows if wants_scores else scored_rows[:0], exchange, job)
     parts = _write_parts(job, work, scores if wants_scores else None, scored_rows, pooled, beat)
     return Receipt(rank=work.shard.rank, parts=tuple(parts), facts=_facts(work, pooled[2], engine))
 
@@ -114,23 +111,32 @@ def _score(engine: Engine, hidden_nC: Tensor, work: RankWork, rows: Int64s, beat
 
 
 def _pool(
-    pieces: RankPieces,
+    engine: Engine,
     hidden_nC: Tensor,
     work: RankWork,
     scores: Scores,
     scored_rows: Int64s,
     exchange: Exchange,
     job: ComputeJob,
-) -> PooledPieces:
-    return pool_pieces(
-        pieces,
-        hidden_NC=hidden_nC if "embeddings" in job.output.outputs else None,
-        text_places=work.shard.text_places,
-        last_only=job.pooling == "last",
-        logprob=scores.logprob,
-        scored_rows=scored_rows,
-        all_reduce=exchange.all_reduce,
-    )
+) -> list[PooledPieces]:
+    """The spans, the segments and the document as a whole. Every rank takes part in each."""
+    convention = job.convention
+    head = load_head(engine.model.local.folder, convention)
+    partitions = [
+        (pieces, PooledTokens.of_pieces(work, pieces, convention)) for pieces in (work.span_pieces, work.segment_pieces)
+    ]
+    return [
+        pool_pieces(
+            pieces,
+            hidden_NC=hidden_nC if "embeddings" in job.output.outputs else None,
+            pooled=pooled,
+            head=head,
+            logprob=scores.logprob,
+            scored_rows=scored_rows,
+            all_reduce=exchange.all_reduce,
+        )
+        for pieces, pooled in [*partitions, (work.document_pieces, PooledTokens.of_document(work, convention))]
+    ]
 
 
 def _write_parts(

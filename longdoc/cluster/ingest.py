@@ -6,6 +6,7 @@ stall here. Nothing that these tasks import needs torch.
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +35,12 @@ EncodePieces = Callable[[Sequence[str]], Sequence[Int32s]]
 
 
 def read_tokens(
-    ref: DocumentRef, model_folder: str, encode_pieces: EncodePieces | None = None
+    ref: DocumentRef,
+    model_folder: str,
+    prompt_token_ids: tuple[int, ...] = (),
+    encode_pieces: EncodePieces | None = None,
 ) -> tuple[Document, TokenSequence]:
-    """Read and encode one document. Raises `DocumentError` where the document is at fault."""
+    """Read and encode one document, with a prompt before it. Raises `DocumentError` where the document is at fault."""
     document = ref.read()
     if not document.text:
         raise DocumentError(
@@ -46,20 +50,21 @@ def read_tokens(
         )
     vocabulary = Vocabulary.load(Path(model_folder))
     with TokenCache(cache_folder() / "tokens.sqlite") as cache:
-        return encode_setting_aside(document, vocabulary, cache=cache, encode_pieces=encode_pieces)
+        document, sequence = encode_setting_aside(document, vocabulary, cache=cache, encode_pieces=encode_pieces)
+    return document, replace(sequence, prefix_token_ids=(*sequence.prefix_token_ids, *prompt_token_ids))
 
 
 def prepare(
     ref: DocumentRef, spec: IngestSpec, shape: ModelShape, encode_pieces: EncodePieces | None = None
 ) -> tuple[DocumentSummary, list[RankWork]]:
     """Read, encode and cut one document for a ring. Raises `DocumentError` where the document is at fault."""
-    document, sequence = read_tokens(ref, spec.model_folder, encode_pieces)
+    document, sequence = read_tokens(ref, spec.model_folder, spec.prompt_token_ids, encode_pieces)
     extension = choose_extension(spec.context_extension, sequence.num_model_tokens, spec.positions)
     check_capacity(
         shape,
         sequence.num_model_tokens,
         spec.num_ranks,
-        lambda num_ranks: spec.total_bytes // num_ranks,
+        spec.capacity,
         most=spec.most_ranks,
         name=ref.source_uri,
     )

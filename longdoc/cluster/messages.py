@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from longdoc.cluster.placement import Capacity
+from longdoc.model.conventions import EmbeddingConvention
 from longdoc.model.positions import ContextExtension, ExtensionMode, TrainedPositions
 from longdoc.records import Document, RowIdentity, TokenSequence
 from longdoc.ring.layout import LayoutKind
@@ -10,7 +12,10 @@ from longdoc.store.schemas import OutputIdentity
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestSpec:
-    """How documents are read and cut for one ring. `total_bytes` is what all ranks of this machine may use."""
+    """How documents are read and cut for one ring, whose ranks have so much memory.
+
+    `prompt_token_ids` stand before every document, after the tokenizer's own first tokens.
+    """
 
     model_folder: str
     span_tokens: int
@@ -18,8 +23,9 @@ class IngestSpec:
     num_ranks: int
     context_extension: ExtensionMode
     positions: TrainedPositions
+    prompt_token_ids: tuple[int, ...]
     with_text: bool
-    total_bytes: int
+    capacity: Capacity
     most_ranks: int
 
 
@@ -88,6 +94,6 @@ class ComputeJob:
     display_name: str
     extension: ContextExtension
     metadata: dict[str, str]
-    pooling: str
+    convention: EmbeddingConvention
     timeout_seconds: float
     stall_seconds: float

@@ -8,6 +8,7 @@ from typing import Any
 
 from longdoc.config import RunConfig
 from longdoc.model.local import LocalModel
+from longdoc.outputs.convention import convention_of
 from longdoc.records import DocumentRef, Receipt
 from longdoc.store.schemas import OutputIdentity
 from longdoc.tokenization.vocabulary import Vocabulary
@@ -21,8 +22,10 @@ def output_identity(config: RunConfig, model: LocalModel) -> OutputIdentity:
         model=model.name,
         model_digest=model.digest,
         tokenizer_sha256=Vocabulary.load(model.folder).sha256,
-        outputs=tuple(sorted(set(config.outputs))),
-        embedding_size=model.hidden_size if "embeddings" in config.outputs else 0,
+        outputs=tuple(sorted(set(config.chosen_outputs))),
+        embedding_size=convention_of(config, model).embedding_size(model.hidden_size)
+        if "embeddings" in config.chosen_outputs
+        else 0,
     )
 
 
@@ -87,8 +90,8 @@ def document_row(
         "context_trained": model.context_trained,
         "context_extension": summary.extension.kind,
         "context_extension_factor": summary.extension.factor,
-        "attention_direction": "causal",
-        "pooling": config.resolved_pooling if "embeddings" in config.outputs else None,
+        "attention_direction": model.attention_direction,
+        "pooling": convention_of(config, model).label if "embeddings" in config.chosen_outputs else None,
         "seconds": seconds,
         "tokens_per_second": summary.num_tokens / seconds,
         "run_id": run_id,

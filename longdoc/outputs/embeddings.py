@@ -1,6 +1,9 @@
 """Late-chunked embeddings and mean scores of pieces: pooled from states that have seen the whole document.
 
-Each rank sums what it holds of a piece; pieces that cross a border are summed across the ring, in float64.
+A span or a segment is pooled from its own tokens: their mean, or, where the model pools its last token, the state of
+its own last one. The document is pooled as the model's convention says, special tokens included where it includes
+them; `cls` is a matter of the document alone, its spans and segments are means. Each rank sums what it holds of a
+piece; pieces that cross a border are summed across the ring, in float64.
 Shapes: N places of the shard, K pieces that the rank touches, C hidden size.
 """
 
@@ -11,7 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from longdoc.model.conventions import EmbeddingConvention
+from longdoc.model.embedding_head import EmbeddingHead
 from longdoc.outputs.pieces import RankPieces
+from longdoc.outputs.work import RankWork
 from longdoc.records import Int64s
 from longdoc.ring.exchange import ReduceOp
 
@@ -22,10 +28,38 @@ _TILE = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PooledTokens:
+    """The places of the shard whose states are pooled, and the piece of each, by its index into `touched`; int64."""
+
+    places: Int64s
+    piece: Int64s
+
+    @classmethod
+    def of_pieces(cls, work: RankWork, pieces: RankPieces, convention: EmbeddingConvention) -> "PooledTokens":
+        """The rank's tokens of spans or segments."""
+        if convention.pooling == "last":
+            return cls(places=work.shard.text_places[pieces.closing], piece=pieces.token_piece[pieces.closing])
+        return cls(places=work.shard.text_places, piece=pieces.token_piece)
+
+    @classmethod
+    def of_document(cls, work: RankWork, convention: EmbeddingConvention) -> "PooledTokens":
+        """The rank's tokens of the document as a whole."""
+        wanted = convention.document_range(num_prefix=work.num_prefix, num_tokens=work.shard.layout.num_tokens)
+        positions = work.shard.positions
+        places = (
+            work.shard.text_places
+            if wanted is None
+            else np.flatnonzero((positions >= wanted[0]) & (positions < wanted[1])).astype(np.int64)
+        )
+        return cls(places=places, piece=np.zeros(len(places), dtype=np.int64))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PooledPieces:
     """One rank's pieces after the exchange; right for every piece that it owns.
 
     vectors: float64 [K, C] sums of hidden states, or None when no embeddings are wanted; num_vectors: int64 [K].
+    `head` makes embeddings of pooled states.
     logprob_sum: float64 [K]; num_scored: int64 [K]; max_surprisal: float64 [K], -inf where nothing is scored.
     """
 
@@ -34,14 +68,15 @@ class PooledPieces:
     logprob_sum: Tensor
     num_scored: Tensor
     max_surprisal: Tensor
+    head: EmbeddingHead
 
     def embeddings(self, owned: Int64s) -> np.ndarray[tuple[int, int], np.dtype[np.float32]] | None:
-        """float32 [len(owned), C]: the mean of each piece's pooled states; NaN rows where a piece has none."""
+        """float32 [len(owned), E]: each piece's embedding; NaN rows where it has no pooled state."""
         if self.vectors is None:
             return None
         chosen = torch.from_numpy(owned)
         means = self.vectors[chosen] / self.num_vectors[chosen, None]
-        return means.to(torch.float32).numpy()
+        return self.head(means).to(torch.float32).numpy()
 
     def mean_logprob(self, owned: Int64s) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
         """float64 [len(owned)], nats; NaN where nothing is scored."""
@@ -53,24 +88,19 @@ def pool_pieces(
     pieces: RankPieces,
     *,
     hidden_NC: Tensor | None,
-    text_places: Int64s,
-    last_only: bool,
+    pooled: PooledTokens,
+    head: EmbeddingHead,
     logprob: Tensor,
     scored_rows: Int64s,
     all_reduce: AllReduce,
 ) -> PooledPieces:
     """Pool one partition.
 
-    hidden_NC is None when no embeddings are wanted. `text_places` are the places of the rank's text tokens; with
-    `last_only` a piece is its last token's state, else the mean over its tokens. `logprob` belongs to the rows
-    `scored_rows` of the rank.
+    hidden_NC is None when no embeddings are wanted. A piece's pooled state is the mean over its `pooled` tokens on all
+    ranks. `logprob` belongs to the rows `scored_rows` of the rank.
     """
     num_pieces = len(pieces.touched)
-    token_piece = torch.from_numpy(pieces.token_piece)
-    places = torch.from_numpy(text_places)
-    if last_only:
-        chosen = torch.from_numpy(pieces.closing)
-        token_piece, places = token_piece[chosen], places[chosen]
+    token_piece, places = torch.from_numpy(pooled.piece), torch.from_numpy(pooled.places)
     vectors = None if hidden_NC is None else _sum_vectors(hidden_NC, places, token_piece, num_pieces)
     row_piece = torch.from_numpy(pieces.row_piece)[torch.from_numpy(scored_rows)]
     logprob = logprob.to(torch.float64)
@@ -87,6 +117,7 @@ def pool_pieces(
         logprob_sum=counts[1],
         num_scored=counts[2].to(torch.int64),
         max_surprisal=surprisal,
+        head=head,
     )
 
 

@@ -4,6 +4,8 @@ A partition cuts the N text tokens into consecutive pieces. A piece's embedding 
 its own tokens; its scores come from the places *before* its tokens, which predict them. So piece [a, b) draws on the
 model positions a - 1 … b - 1 (shifted by the document's prefix), and it is shared exactly when a border between two
 ranks lies among them. Every border lies in one piece: a ring of P ranks shares at most 2P - 1 pieces of a partition.
+The document as a whole is a piece in which every rank takes part: it may be pooled from special tokens around the
+text, and those lie on any rank.
 """
 
 from dataclasses import dataclass
@@ -46,12 +48,14 @@ class Partition:
     """A partition on a layout, as every rank sees it.
 
     starts: int64 [M + 1], tokens before each piece, the last one is N; pieces without tokens are allowed.
-    owners: int64 [M], the rank that writes each piece; shared: int64, the pieces that draw on more than one rank.
+    owners: int64 [M], the rank that writes each piece; shared: int64, the pieces that draw on more than one rank;
+    `is_everywhere`: every rank touches and shares every piece.
     """
 
     starts: Int64s
     owners: Int64s
     shared: Int64s
+    is_everywhere: bool = False
 
     @classmethod
     def of(cls, starts: Int64s, layout: Layout, *, num_prefix: int) -> "Partition":
@@ -61,6 +65,13 @@ class Partition:
             owners=piece_owners(starts, layout, num_prefix=num_prefix),
             shared=shared_pieces(starts, layout, num_prefix=num_prefix),
         )
+
+    @classmethod
+    def whole(cls, num_tokens: int, layout: Layout, *, num_prefix: int) -> "Partition":
+        """The document as one piece."""
+        starts = np.asarray([0, num_tokens], dtype=np.int64)
+        owners = piece_owners(starts, layout, num_prefix=num_prefix)
+        return cls(starts=starts, owners=owners, shared=np.zeros(1, dtype=np.int64), is_everywhere=True)
 
 
 def pieces_of_rank(partition: Partition, rank: int, *, tokens: Int64s, rows: Int64s) -> RankPieces:
@@ -72,7 +83,8 @@ def pieces_of_rank(partition: Partition, rank: int, *, tokens: Int64s, rows: Int
     token_piece = np.searchsorted(starts, tokens, side="right") - 1
     row_piece = np.searchsorted(starts, rows, side="right") - 1
     owned = np.flatnonzero(partition.owners == rank)
-    touched = np.unique(np.concatenate([token_piece, row_piece, owned]))
+    all_pieces = np.arange(len(starts) - 1) if partition.is_everywhere else owned
+    touched = np.unique(np.concatenate([token_piece, row_piece, owned, all_pieces]))
     mine = np.intersect1d(shared, touched, assume_unique=True)
     return RankPieces(
         touched=touched,

@@ -82,8 +82,9 @@ def build_work(
     span_starts = np.asarray([span.token_start for span in spans] + [sequence.num_tokens], dtype=np.int64)
     num_prefix = len(sequence.prefix_token_ids)
     partitions = [
-        Partition.of(starts, layout, num_prefix=num_prefix)
-        for starts in (span_starts, sequence.segment_starts, np.asarray([0, sequence.num_tokens], dtype=np.int64))
+        Partition.of(span_starts, layout, num_prefix=num_prefix),
+        Partition.of(sequence.segment_starts, layout, num_prefix=num_prefix),
+        Partition.whole(sequence.num_tokens, layout, num_prefix=num_prefix),
     ]
     token_ids, labels = model_tokens(sequence)
     works = []

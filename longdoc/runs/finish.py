@@ -15,6 +15,7 @@ from longdoc.errors import clean_up
 from longdoc.estimate import ModelShape, bytes_per_rank, forward_seconds_bound, stall_seconds
 from longdoc.model.local import LocalModel
 from longdoc.model.positions import EXTENSION_WARNING
+from longdoc.outputs.convention import convention_of
 from longdoc.outputs.document_row import document_row, output_identity
 from longdoc.records import DocumentRef, Receipt, RowIdentity, Unreadable
 from longdoc.reporting import Fault, Progress, Reporter
@@ -120,7 +121,7 @@ class Finisher:
             display_name=planned.ref.source_uri,
             extension=summary.extension,
             metadata={"run_id": self.record.run_id},
-            pooling=self.config.resolved_pooling,
+            convention=convention_of(self.config, self.model),
             timeout_seconds=forward_seconds_bound(*size),
             stall_seconds=stall_seconds(*size),
         )

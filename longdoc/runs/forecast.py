@@ -7,11 +7,12 @@ from longdoc.cluster.placement import RingSpec
 from longdoc.config import RunConfig
 from longdoc.errors import DocumentError
 from longdoc.estimate import ModelShape, bytes_per_rank, check_capacity, smallest_ring
-from longdoc.machine import bytes_for_a_rank
 from longdoc.model.local import LocalModel
 from longdoc.model.positions import choose_extension
+from longdoc.outputs.convention import prompt_token_ids
 from longdoc.outputs.spans import plan_spans
 from longdoc.records import DocumentRef
+from longdoc.runs.setup import capacity_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +39,7 @@ def forecast(ref: DocumentRef, config: RunConfig, model: LocalModel, ring: RingS
     """Read and encode one document, and apply the formulas to it."""
     known: dict[str, object] = {}
     try:
-        document, sequence = read_tokens(ref, str(model.folder))
+        document, sequence = read_tokens(ref, str(model.folder), prompt_token_ids(config, model))
         shape = ModelShape.of(model, config.resolved_dtype)
         num_tokens = sequence.num_model_tokens
         known |= {
@@ -46,11 +47,11 @@ def forecast(ref: DocumentRef, config: RunConfig, model: LocalModel, ring: RingS
             "num_segments": len(document.segments),
             "num_spans": len(plan_spans(document, sequence, config.span_tokens)),
             "bytes_per_rank": bytes_per_rank(shape, num_tokens, ring.num_ranks),
-            "smallest_ring": smallest_ring(shape, num_tokens, bytes_for_a_rank, most=ring.most_ranks),
+            "smallest_ring": smallest_ring(shape, num_tokens, capacity_of(ring), most=ring.most_ranks),
         }
         extension = choose_extension(config.context_extension, num_tokens, model.positions)
         known |= {"context_extension": extension.kind, "context_extension_factor": extension.factor}
-        check_capacity(shape, num_tokens, ring.num_ranks, bytes_for_a_rank, most=ring.most_ranks, name=ref.source_uri)
+        check_capacity(shape, num_tokens, ring.num_ranks, capacity_of(ring), most=ring.most_ranks, name=ref.source_uri)
     except DocumentError as error:
         known["problem"] = str(error)
     return DocumentForecast(

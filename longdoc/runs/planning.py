@@ -6,12 +6,10 @@ Owns that sum. Reads no document: identities come from commit ids and digests.
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from longdoc.config import RunConfig, document_key
+from longdoc.config import document_key
 from longdoc.estimate import OVER_CAPACITY
-from longdoc.model.local import LocalModel
 from longdoc.records import DocumentRef, Source, Unreadable
 from longdoc.store.commit import OutputStore
-from longdoc.tokenization.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,12 +42,6 @@ def find_documents(sources: Iterable[Source]) -> tuple[list[DocumentRef], list[U
             else:
                 refs.setdefault((found.doc_id, found.version), found)
     return list(refs.values()), list(unreadable.values())
-
-
-def configuration_of(config: RunConfig, model: LocalModel) -> str:
-    """The configuration's part of every doc_key of a run."""
-    vocabulary = Vocabulary.load(model.folder)
-    return config.fingerprint(model_digest=model.digest, tokenizer_sha256=vocabulary.sha256)
 
 
 def plan_run(

@@ -1,19 +1,31 @@
 """What is decided before the first document: the ring's size, how documents are read for it, what is announced."""
 
 import contextlib
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from longdoc.cluster.messages import IngestSpec
-from longdoc.cluster.placement import RingSpec
+from longdoc.cluster.placement import Capacity, RingSpec
 from longdoc.config import RunConfig
 from longdoc.errors import clean_up
-from longdoc.estimate import format_bytes
+from longdoc.estimate import ModelShape, format_bytes, smallest_ring
+from longdoc.gpus import visible_gpus
 from longdoc.machine import bytes_for_a_rank, num_cores
 from longdoc.model.local import LocalModel
+from longdoc.outputs.convention import convention_of, prompt_token_ids
+from longdoc.records import DocumentRef
 from longdoc.reporting import Reporter
 from longdoc.ring.kernels import choose_kernel
 from longdoc.store.commit import OutputStore
 from longdoc.store.schemas import OutputIdentity
+
+#: Free memory of a GPU that a rank leaves alone: the CUDA context, NCCL's buffers, workspaces of matrix products, and
+#: what the allocator cannot use because it is in pieces.
+GPU_RESERVE_BYTES = 3 << 30
+#: Bytes of source behind one token, to size a ring before anything is encoded. Fewer than in most texts, so that the
+#: ring is rather too large than too small: English prose has about 4, code 3.
+BYTES_PER_TOKEN = 2.5
 
 
 @contextlib.contextmanager
@@ -27,8 +39,34 @@ def opened(output: str, identity: OutputIdentity) -> Iterator[OutputStore]:
 
 
 def ring_spec(config: RunConfig) -> RingSpec:
-    """The ring that was asked for, on this machine's cores."""
-    return RingSpec(num_ranks=config.resolved_ring_size, num_cores=num_cores())
+    """The ring that was asked for, on this machine's cores or GPUs."""
+    device = config.resolved_device
+    return RingSpec(
+        num_ranks=config.resolved_ring_size,
+        num_cores=num_cores(),
+        device=device,
+        num_gpus=len(visible_gpus()) if device == "cuda" else 0,
+    )
+
+
+def capacity_of(ring: RingSpec) -> Capacity:
+    """What each rank may use now: a share of this machine's memory, or the free memory of the fullest GPU."""
+    if ring.device == "cpu":
+        return Capacity(num_bytes=bytes_for_a_rank(1), is_shared=True)
+    free = min(gpu.free_bytes for gpu in visible_gpus())
+    return Capacity(num_bytes=max(0, free - GPU_RESERVE_BYTES), is_shared=False)
+
+
+def grown(ring: RingSpec, config: RunConfig, shape: ModelShape, refs: Sequence[DocumentRef]) -> RingSpec:
+    """On CUDA, where no ring size was asked for: the smallest ring that holds the longest document by its bytes.
+
+    Tokens are not counted yet. Where no ring holds it, the largest is taken: other documents may fit.
+    """
+    if ring.device == "cpu" or config.ring_size is not None or not refs:
+        return ring
+    num_tokens = math.ceil(max(ref.num_bytes_source for ref in refs) / BYTES_PER_TOKEN)
+    fits = smallest_ring(shape, num_tokens, capacity_of(ring), most=ring.most_ranks)
+    return replace(ring, num_ranks=ring.most_ranks if fits is None else fits)
 
 
 def ingest_spec(config: RunConfig, model: LocalModel, ring: RingSpec) -> IngestSpec:
@@ -40,23 +78,34 @@ def ingest_spec(config: RunConfig, model: LocalModel, ring: RingSpec) -> IngestS
         num_ranks=ring.num_ranks,
         context_extension=config.context_extension,
         positions=model.positions,
+        prompt_token_ids=prompt_token_ids(config, model),
         with_text=config.text,
-        total_bytes=bytes_for_a_rank(1),
+        capacity=capacity_of(ring),
         most_ranks=ring.most_ranks,
     )
 
 
 def announce(config: RunConfig, model: LocalModel, ring: RingSpec, ingest: IngestSpec, reporter: Reporter) -> None:
     """Print every choice behind an `auto`, and what is unusual about the ring."""
-    kernel, _ = choose_kernel(config.kernel, config.resolved_device)
+    import torch
+
+    kernel, _ = choose_kernel(config.kernel, config.resolved_device, getattr(torch, config.resolved_dtype))
     reporter.note(
-        f"{model.name} in {config.resolved_dtype} on {config.resolved_device}, kernel {kernel}, pooling "
-        f"{config.resolved_pooling}; a ring of {ring.num_ranks} × {ring.threads_per_rank} "
+        f"{model.name} in {config.resolved_dtype} on {config.resolved_device}, kernel {kernel}, "
+        f"{_embeddings(config, model)}; a ring of {ring.num_ranks} × {ring.threads_per_rank} "
         f"thread{'s' if ring.threads_per_rank > 1 else ''}, layout {config.layout}, "
-        f"{format_bytes(ingest.total_bytes // ring.num_ranks)} a rank"
+        f"{format_bytes(ingest.capacity(ring.num_ranks))} a rank"
     )
     if ring.is_crowded:
         reporter.note(
             f"{ring.num_ranks} ranks share {ring.num_cores} cores: exact, but no faster than --ring-size "
             f"{ring.num_cores}"
         )
+
+
+def _embeddings(config: RunConfig, model: LocalModel) -> str:
+    if "embeddings" not in config.chosen_outputs:
+        return "no embeddings"
+    convention = convention_of(config, model)
+    prompt = f", prompt {convention.prompt!r}" if convention.prompt else ""
+    return f"pooling {convention.label}{prompt}"

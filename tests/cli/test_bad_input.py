@@ -100,7 +100,9 @@ def test_an_output_of_another_schema_model_or_set_of_outputs(here, tmp_path, tin
     from longdoc.store.commit import OutputStore
 
     out = tmp_path / "out"
-    OutputStore.open(str(out), output_identity(RunConfig(output=str(out)), tiny_model))
+    OutputStore.open(
+        str(out), output_identity(RunConfig(output=str(out), outputs=("embeddings", "logprobs")), tiny_model)
+    )
     identity = out / "_longdoc" / "output.json"
     held = json.loads(identity.read_text()) | {field: value}
     if field == "outputs":
@@ -139,7 +141,7 @@ def test_a_ring_larger_than_the_machine_is_refused_at_once(here, tmp_path, book)
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--device", "cuda"), "CUDA rings are not in this version"),
+        (("--device", "cuda"), "use --device cpu."),
         (("--kernel", "flash-attn"), "use --kernel torch"),
         (("--ring-size", "0"), "--ring-size is 0; it counts from 1."),
         (("--span-tokens", "0"), "--span-tokens is 0; it counts from 1."),

@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM
 from connectors.text import read_book
 from longdoc.cluster.compute import Engine, compute_document
 from longdoc.cluster.messages import ComputeJob
+from longdoc.model.conventions import EmbeddingConvention
 from longdoc.model.load import load_model
 from longdoc.model.positions import ContextExtension
 from longdoc.outputs.spans import plan_spans
@@ -98,7 +99,7 @@ def compute(
     num_ranks: int,
     layout: str = "zigzag",
     outputs=("embeddings", "logprobs"),
-    pooling: str = "mean",
+    convention: EmbeddingConvention | None = None,
     extension: ContextExtension | None = None,
 ) -> Written | Fault:
     """The whole path behind a ring, by loopback."""
@@ -113,7 +114,7 @@ def compute(
         display_name="count.txt",
         extension=extension or ContextExtension(),
         metadata={"run_id": "run"},
-        pooling=pooling,
+        convention=convention or EmbeddingConvention(),
         timeout_seconds=60.0,
         stall_seconds=60.0,
     )

@@ -5,6 +5,7 @@ import pytest
 import torch
 from loopback_path import compute, make_case, make_engine, plain_answer
 
+from longdoc.model.conventions import EmbeddingConvention
 from longdoc.model.positions import ContextExtension
 from longdoc.reporting import Fault
 
@@ -100,7 +101,7 @@ def test_float32_stays_within_a_thousandth_of_a_nat(tmp_path, tiny_model, case, 
 
 
 def test_last_token_pooling_takes_the_state_that_closes_a_span(tmp_path, case, engine, answer):
-    written = compute(case, engine, tmp_path, num_ranks=3, pooling="last")
+    written = compute(case, engine, tmp_path, num_ranks=3, convention=EmbeddingConvention(pooling="last"))
     found = np.asarray(written.tables["spans"]["embedding"].to_pylist())
     closing = [span.token_stop - 1 for span in case.spans]
     np.testing.assert_allclose(found, answer.hidden[closing], rtol=0, atol=1e-6)

@@ -8,6 +8,7 @@ import pytest
 from connectors.text import list_book
 from longdoc.cluster import ingest
 from longdoc.cluster.messages import DocumentSummary, IngestSpec
+from longdoc.cluster.placement import Capacity
 from longdoc.errors import InfrastructureError
 from longdoc.estimate import ModelShape
 from longdoc.outputs.work import RankWork
@@ -51,7 +52,8 @@ def spec(model, **changes) -> IngestSpec:
         "context_extension": "auto",
         "positions": model.positions,
         "with_text": True,
-        "total_bytes": 1 << 40,
+        "prompt_token_ids": (),
+        "capacity": Capacity(num_bytes=1 << 40, is_shared=True),
         "most_ranks": 8,
     }
     return IngestSpec(**(fields | changes))
@@ -76,7 +78,7 @@ def test_a_document_becomes_a_summary_and_one_work_a_rank(tmp_path, tiny_model, 
     [
         (b"", {}, "empty"),
         (b"lamp " * 9000, {"context_extension": "error"}, "over_trained_context"),
-        (b"lamp " * 9000, {"total_bytes": 1}, "over_capacity"),
+        (b"lamp " * 9000, {"capacity": Capacity(num_bytes=1, is_shared=True)}, "over_capacity"),
     ],
 )
 def test_a_fault_of_the_document_is_an_answer(tmp_path, tiny_model, shape, content, changes, reason):
