@@ -4,8 +4,9 @@ Owns the rotary modules of a loaded model. They are replaced, never changed, so 
 the next. Two kinds of positions change with the length of what a module is given (`dynamic_rope_update` in
 transformers' modeling_rope_utils): dynamic NTK takes its base from it, longrope its short or long factors. A rank
 gives it a shard. Such a module is therefore run once on the last position of the whole document, by transformers' own
-code, and then kept from updating. Every other kind is static. Refuses frequencies that were cast below float32
-(half precision ruins long positions), and to run on a ring before the length is known.
+code, and then kept from updating. Every other kind is static. Refuses modules that depend on what they are given in
+yet another way, frequencies that were cast below float32 (half precision ruins long positions), and to run on a ring
+before the length is known. Legend: B batch (1), T positions.
 """
 
 import copy
@@ -15,8 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from longdoc.errors import ModelError
+from longdoc.errors import ModelError, NotShardableError
 from longdoc.model.positions import (
+    MOST_TOKENS,
     UNEXTENDED,
     ContextExtension,
     is_by_layer_type,
@@ -39,6 +41,7 @@ class RotaryPositions:
         self._loaded = {path: module for path, module in model.named_modules() if _own_frequencies(module)}
         for path, module in self._loaded.items():
             _refuse_half_precision(path, module)
+            _refuse_shard_dependence(module)
         self._depends_on_length = any(map(_updating_types, self._loaded.values()))
         self._lock = threading.Lock()
         self._current: tuple[ContextExtension, int | None] = (UNEXTENDED, None)
@@ -115,6 +118,38 @@ def _copy_of(loaded: nn.Module) -> nn.Module:
     return copied
 
 
+def _refuse_shard_dependence(loaded: nn.Module) -> None:
+    """Prove that the first position, given alone, is what it is beside the last of the longest document."""
+    device = _own_frequencies(loaded)[0].device
+    alone, together = torch.tensor([[0]], device=device), torch.tensor([[0, MOST_TOKENS - 1]], device=device)
+    try:
+        frozen = _frozen(loaded, MOST_TOKENS)
+        pairs = [
+            (first, both[..., :1, :])
+            for layer in _rope_types(loaded)
+            for first, both in zip(_run(frozen, alone, layer), _run(frozen, together, layer), strict=True)
+        ]
+    except (IndexError, RuntimeError, TypeError, ValueError) as error:  # positions of pictures, for example
+        raise _cannot_run(loaded, f"does not take one position a token ({error})") from error
+    if not all(torch.allclose(first, again, rtol=0, atol=1e-5) for first, again in pairs):
+        raise _cannot_run(loaded, "gives a token another position when a later one is present, which no shard can know")
+
+
+def _cannot_run(loaded: nn.Module, cause: str) -> NotShardableError:
+    return NotShardableError(
+        f"the model cannot run on a ring: its {type(loaded).__name__} {cause}; use another model (see `longdoc models "
+        "list`)"
+    )
+
+
+def _run(rotary: Any, positions_BT: Tensor, layer: str | None) -> tuple[Tensor, ...]:
+    """The cos and sin of a rotary module in float32, for one layer type where it keeps several."""
+    states = torch.zeros((*positions_BT.shape, 1), device=positions_BT.device)
+    # Outside of inference mode, so that what it may keep is an ordinary tensor whoever calls.
+    with torch.inference_mode(False), torch.no_grad():
+        return tuple(rotary(states, positions_BT) if layer is None else rotary(states, positions_BT, layer))
+
+
 def _made(loaded: nn.Module, extension: ContextExtension, num_tokens: int) -> nn.Module:
     if not extension.changes_model:
         return _frozen(loaded, num_tokens)
@@ -130,12 +165,9 @@ def _made(loaded: nn.Module, extension: ContextExtension, num_tokens: int) -> nn
 def _frozen(loaded: nn.Module, num_tokens: int) -> nn.Module:
     """The module with the frequencies that it has for a document of this length, and no more updates."""
     frozen: Any = _copy_of(loaded)
-    device = _own_frequencies(loaded)[0].device
+    last = torch.tensor([[num_tokens - 1]], device=_own_frequencies(loaded)[0].device)
     for layer in _updating_types(loaded):
-        last, any_states = torch.tensor([[num_tokens - 1]], device=device), torch.zeros(1, device=device)
-        # Outside of inference mode, so that what is made here is an ordinary tensor whoever calls.
-        with torch.inference_mode(False), torch.no_grad():
-            frozen(any_states, last) if layer is None else frozen(any_states, last, layer)
+        _run(frozen, last, layer)
         if layer is None:
             frozen.rope_type = _FROZEN
         else:

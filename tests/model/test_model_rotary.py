@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, GPT2Config, GPT2Model, LlamaConfig, LlamaModel, PreTrainedConfig
 
-from longdoc.errors import ModelError
+from longdoc.errors import ModelError, NotShardableError
 from longdoc.model.load import load_model
 from longdoc.model.positions import UNEXTENDED, ContextExtension
 from longdoc.model.rotary import RotaryPositions
@@ -152,6 +152,23 @@ def test_the_stock_module_is_wrong_on_a_shard_and_after_another_document(model_t
     fresh = cos_and_sin(rotary_of(config), torch.arange(ORIGINAL))
     state_stays = not torch.equal(cos_and_sin(kept, torch.arange(ORIGINAL)), fresh)
     assert state_stays == (rope == "dynamic")
+
+
+def test_a_module_with_a_rule_of_its_own_is_refused() -> None:
+    # Phi-MoE takes its scale from the longest position, in its own code.
+    rope = ROPES["longrope"] | {"short_mscale": 1.0, "long_mscale": 1.5}
+    with pytest.raises(
+        NotShardableError, match="its PhimoeRotaryEmbedding gives a token another position when a later"
+    ):
+        RotaryPositions(Holder(family("phimoe", rope)))
+    RotaryPositions(Holder(family("phimoe", DEFAULT)))
+
+
+def test_a_module_for_the_positions_of_pictures_is_refused() -> None:
+    model = Holder(family("llama", DEFAULT))
+    model.rotary_emb.forward = lambda states, positions_3BT: positions_3BT[2]
+    with pytest.raises(NotShardableError, match="its LlamaRotaryEmbedding does not take one position a token"):
+        RotaryPositions(model)
 
 
 @pytest.mark.parametrize("rope", UPDATING)
