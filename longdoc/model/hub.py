@@ -23,7 +23,8 @@ from longdoc.files import make_folder, sha256_file
 from longdoc.model.cached import Provenance, Report, publish, remember, writing
 from longdoc.model.hub_errors import explained, quiet
 from longdoc.model.identity import DESCRIPTIONS, INDEX, SINGLE, is_module_file
-from longdoc.model.local import read_config
+from longdoc.model.local import configurations
+from longdoc.model.refusals import refuse_by_configuration
 from longdoc.model.registry import MARKER, models_folder
 from longdoc.records import display, fingerprint
 
@@ -130,7 +131,8 @@ def _fill(folder: Path, target: Path, wanted: HubName, listing: _Listing, report
     report(f"{wanted.asked} is commit {listing.commit}")
     _download(folder, wanted, listing, described, report)
     weights = _weights(folder, wanted, listing)
-    read_config(folder)
+    whole_config, _ = configurations(folder)
+    refuse_by_configuration(whole_config, wanted.repository)
     Vocabulary.load(folder)
     _check_room(folder, wanted, listing, weights)
     _download(folder, wanted, listing, weights, report)

@@ -14,6 +14,7 @@ from typing import Any
 from longdoc.config import RunConfig
 from longdoc.errors import LongdocError, clean_up
 from longdoc.machine import num_cores
+from longdoc.model.local import LocalModel
 from longdoc.store.commit import OutputStore
 
 _LIBRARIES = ("longdoc", "torch", "transformers", "ray", "tiktoken", "tokenizers", "pyarrow")
@@ -78,7 +79,7 @@ class RunRecord:
 
 
 @contextlib.contextmanager
-def recorded(store: OutputStore, config: RunConfig, sources: list[str]) -> Iterator[RunRecord]:
+def recorded(store: OutputStore, config: RunConfig, model: LocalModel, sources: list[str]) -> Iterator[RunRecord]:
     """Write the runs row however the block ends; only a run that is killed leaves none."""
     record = RunRecord()
     try:
@@ -93,10 +94,10 @@ def recorded(store: OutputStore, config: RunConfig, sources: list[str]) -> Itera
         record.exit_code = 4
         raise
     finally:
-        clean_up(lambda: store.record_run(_row(record, config, sources)))
+        clean_up(lambda: store.record_run(_row(record, config, model, sources)))
 
 
-def _row(record: RunRecord, config: RunConfig, sources: list[str]) -> dict[str, Any]:
+def _row(record: RunRecord, config: RunConfig, model: LocalModel, sources: list[str]) -> dict[str, Any]:
     host = {
         "system": platform.system(),
         "machine": platform.machine(),
@@ -111,7 +112,11 @@ def _row(record: RunRecord, config: RunConfig, sources: list[str]) -> dict[str, 
     }
     return {
         "run_id": record.run_id,
-        "configuration": json.dumps(config.as_json() | {"sources": sources}, sort_keys=True),
+        "configuration": json.dumps(
+            config.as_json()
+            | {"sources": sources, "model_source": model.source, "model_source_sha256": model.source_sha256},
+            sort_keys=True,
+        ),
         "versions": json.dumps({name: version(name) for name in _LIBRARIES}, sort_keys=True),
         "host": json.dumps(host, sort_keys=True),
         "forecast": json.dumps({"bytes_per_rank": record.forecast_bytes}, sort_keys=True),

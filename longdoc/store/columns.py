@@ -80,7 +80,9 @@ DOCUMENTS = (
     _column("model_digest", _STRING, "SHA-256 over the model's configuration, weights and tokenizer."),
     _nullable("model_check_error", _FLOAT64, "Largest difference of a log-prob between ring and one rank, in nats."),
     _column("tokenizer_sha256", _STRING, "SHA-256 of the tokenizer's file."),
-    _column("prefix_token_ids", _IDS, "Special tokens the model saw before the text; they are not rows of tokens."),
+    _column(
+        "prefix_token_ids", _IDS, "Special tokens and the model's prompt, seen before the text; not rows of tokens."
+    ),
     _column("suffix_token_ids", _IDS, "Special tokens the model saw after the text."),
     _column("dtype", _STRING, "Number format of the forward pass."),
     _column("kernel", _STRING, "Attention kernel that ran."),
@@ -92,7 +94,12 @@ DOCUMENTS = (
         "context_extension_factor", _FLOAT64, "Factor of the extension, 1 for none. Scores compare within one factor."
     ),
     _column("attention_direction", _STRING, "`causal` or `bidirectional`."),
-    _nullable("pooling", _STRING, "How token states became embeddings; null without embeddings."),
+    _nullable(
+        "pooling",
+        _STRING,
+        "How token states became embeddings: `mean`, `last` or `cls`, then `dense` and `normalized` where the model has "
+        "them (docs/models.md); null without embeddings.",
+    ),
     _nullable("mean_logprob", _FLOAT64, "Mean of the tokens' log-probs, in nats; null where no token has one."),
     _nullable("perplexity", _FLOAT64, "exp(-mean_logprob)."),
     _column("embedding", EMBEDDING, "The document's embedding."),
@@ -175,7 +182,7 @@ QUARANTINE = (
 
 RUNS = (
     _column("run_id", _STRING, "The run. A run that was killed leaves no row."),
-    _column("configuration", _TEXT, "Options of the run, JSON."),
+    _column("configuration", _TEXT, "Options of the run and the exact source of its model, JSON."),
     _column("versions", _TEXT, "Versions of longdoc and its libraries, JSON."),
     _column("host", _TEXT, "Facts of the machine, JSON."),
     _column("forecast", _TEXT, "What was forecast, JSON."),
