@@ -5,23 +5,33 @@ starts, so that a run that is cut off still tells what it found. A step that wou
 a record too. One GPU shows what each rank of a ring computes, and not what NCCL does between two of them.
 """
 
+import itertools
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+import torch
+
 from longdoc.bench.facts import machine_facts
-from longdoc.bench.gpu_device import BenchDevice
+from longdoc.bench.gpu_device import LONG_ROUND_SECONDS, BenchDevice
 from longdoc.bench.gpu_forward import LARGE_SHAPE, SMALL_SHAPE, ForwardShape, RandomModel
 from longdoc.bench.gpu_kernels import HeadShape, available_kernels, exactness, ring_against_alone
 from longdoc.bench.report import Cell, Column, Report, Table, Target
 from longdoc.errors import LongdocError
+from longdoc.ring.kernels import Kernel
 
 Row = dict[str, Cell]
 
 #: Ring compute against the kernel alone, by tokens a rank: design, "What it must reach".
 _TARGETS = {8192: 0.85, 32768: 0.95, 131072: 0.95}
+_SPECS = {
+    **dict.fromkeys(("tokens", "ranks", "head dim", "tokens a rank", "tokens/s"), "{:,.0f}"),
+    **dict.fromkeys(("ring error", "alone error"), "{:.2e}"),
+    **dict.fromkeys(("ratio", "share of peak", "peak / forecast"), "{:.3f}"),
+}
 UNTESTED = "NCCL between two ranks is untested: it takes two GPUs, and this benchmark uses one"
 
 
@@ -38,6 +48,10 @@ class GpuScale:
     forward: ForwardShape
     forward_tokens: tuple[int, ...]
     repeats: int
+
+    def heads(self, head_dim: int) -> HeadShape:
+        """The heads of the attention that is measured by itself."""
+        return HeadShape(num_heads=self.num_heads, num_kv_heads=self.num_kv_heads, head_dim=head_dim)
 
 
 SCALES = {
@@ -68,7 +82,7 @@ SCALES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One step: what it is called in its record, about how many floating-point operations it takes, and how to do it."""
+    """One step: its name in the record, about how many floating-point operations it takes, and how it is done."""
 
     name: Row
     flops: float
@@ -128,38 +142,129 @@ def bench_gpu(
     bench_device = BenchDevice(device)
     session = Session(seconds=seconds, log=log, report=report, device=bench_device, clock=clock)
     facts = machine_facts() | bench_device.facts()
-    session.note({"step": "facts"} | facts)
+    session.note({"step": "facts", **facts})
     kernels, missing = available_kernels(bench_device)
     for name, reason in missing.items():
         session.note({"step": "kernel", "kernel": name, "missing": reason})
     for step in _steps(bench_device, scale, kernels):
         session.run(step)
     session.note({"step": "nccl", "skipped": UNTESTED})
-    return _report_of(session.rows, facts, tuple(kernels))
+    return report_of(session.rows, facts)
 
 
-def _steps(device: BenchDevice, scale: GpuScale, kernels: dict[str, object]) -> list[Step]:
-    """Small before large, and what matters most first: a cut-off run should have the first sizes of everything."""
+def _steps(device: BenchDevice, scale: GpuScale, kernels: dict[str, Kernel]) -> list[Step]:
+    """Small before large, so that a run that is cut off has the first sizes of everything."""
     model = RandomModel(scale.forward, device)
-    exact, forward, speed = _exact_steps(device, scale, kernels), _forward_steps(model, scale), []
-    for num_tokens in scale.tokens_per_rank:
-        speed.append(_speed_steps(device, scale, kernels, num_tokens))
-    return [*exact, *speed[0], *forward[:1], *(step for steps in speed[1:] for step in steps), *forward[1:]]
+    forward = [
+        Step(
+            name={"step": "forward", "tokens": num_tokens},
+            flops=1.5 * scale.forward.flops(num_tokens),
+            run=partial(model.forward, num_tokens),
+        )
+        for num_tokens in scale.forward_tokens
+    ]
+    speed = [_speed_steps(device, scale, kernels, num_tokens) for num_tokens in scale.tokens_per_rank]
+    larger = [step for steps in speed[1:] for step in steps]
+    return [*_exact_steps(device, scale, kernels), *speed[0], *forward[:1], *larger, *forward[1:]]
 
 
-def _exact_steps(device: BenchDevice, scale: GpuScale, kernels: dict[str, object]) -> list[Step]:
+def _exact_steps(device: BenchDevice, scale: GpuScale, kernels: dict[str, Kernel]) -> list[Step]:
+    heads, num_ranks = scale.heads(scale.head_dims[0]), max(scale.num_ranks)
+    num_tokens = scale.exact_tokens * num_ranks
+    # torch's is the only one that computes in float32 too.
+    tried = [(name, "bfloat16") for name in kernels] + [("torch", "float32")]
+    return [
+        Step(
+            name={"step": "exactness", "kernel": name, "dtype": dtype, "tokens": num_tokens, "ranks": num_ranks},
+            flops=4 * heads.causal_flops(num_tokens),
+            run=partial(
+                exactness,
+                device,
+                kernels[name],
+                heads,
+                dtype=getattr(torch, dtype),
+                num_tokens=num_tokens,
+                num_ranks=num_ranks,
+            ),
+        )
+        for name, dtype in tried
+    ]
+
+
+def _speed_steps(device: BenchDevice, scale: GpuScale, kernels: dict[str, Kernel], tokens_per_rank: int) -> list[Step]:
     steps = []
-    for name in kernels:
-        for dtype in ("bfloat16", "float32") if name == "torch" else ("bfloat16",):
-            heads = _heads(scale, scale.head_dims[0])
-            num_ranks = max(scale.num_ranks)
-            steps.append(
-                Step(
-                    name={"step": "exactness", "kernel": name, "dtype": dtype, "ranks": num_ranks},
-                    flops=4 * heads.causal_flops(scale.exact_tokens * num_ranks),
-                    run=lambda name=name, dtype=dtype, heads=heads, num_ranks=num_ranks: exactness(  # type: ignore[misc]  # defaults bind the loop's values
-                        device, name, heads, dtype=dtype, num_tokens=scale.exact_tokens * num_ranks, num_ranks=num_ranks
-                    ),
-                )
+    for num_ranks, head_dim, name in itertools.product(scale.num_ranks, scale.head_dims, kernels):
+        heads = scale.heads(head_dim)
+        # A round is the whole document alone, and once more by its ranks together.
+        flops = 2 * heads.causal_flops(tokens_per_rank * num_ranks)
+        steps.append(
+            Step(
+                name={
+                    "step": "speed",
+                    "kernel": name,
+                    "head dim": head_dim,
+                    "tokens a rank": tokens_per_rank,
+                    "ranks": num_ranks,
+                },
+                flops=_rounds(device, scale, flops) * flops,
+                run=partial(
+                    ring_against_alone,
+                    device,
+                    kernels[name],
+                    heads,
+                    tokens_per_rank=tokens_per_rank,
+                    num_ranks=num_ranks,
+                    repeats=scale.repeats,
+                ),
             )
+        )
     return steps
+
+
+def _rounds(device: BenchDevice, scale: GpuScale, flops: float) -> int:
+    return 2 if flops / device.flops_per_second > LONG_ROUND_SECONDS else 1 + scale.repeats
+
+
+def report_of(rows: Sequence[Row], facts: Row) -> Report:
+    """The records as tables, one a kind of step, and the targets of the design."""
+    kinds = dict.fromkeys(str(row["step"]) for row in rows)
+    tables = [_table(kind, [row for row in rows if row["step"] == kind]) for kind in kinds if kind != "facts"]
+    return Report(bench="gpu", facts=facts, tables=tuple(tables), targets=tuple(_targets(rows)), notes=(UNTESTED,))
+
+
+def _table(kind: str, rows: list[Row]) -> Table:
+    names = [name for name in dict.fromkeys(name for row in rows for name in row) if name != "step"]
+    return Table(
+        title=kind,
+        columns=tuple(Column(name=name, spec=_SPECS.get(name, "{:,.2f}")) for name in names),
+        rows=tuple(tuple(row.get(name) for name in names) for row in rows),
+    )
+
+
+def _targets(rows: Sequence[Row]) -> Iterator[Target]:
+    """The worst ratio of each size over everything that was asked of it; a step that is missing is a miss."""
+    for tokens_per_rank, bound in _TARGETS.items():
+        tried = [row for row in rows if row["step"] == "speed" and row["tokens a rank"] == tokens_per_rank]
+        ratios = [row.get("ratio") for row in tried if row["kernel"] != "cudnn"]
+        if ratios:
+            measured = [ratio for ratio in ratios if isinstance(ratio, float)]
+            yield Target(
+                name=f"ring compute against the kernel alone, {tokens_per_rank:,} tokens a rank",
+                value=min(measured) if len(measured) == len(ratios) else None,
+                relation="at least",
+                bound=bound,
+            )
+    for row in rows:
+        if row["step"] == "exactness" and row["dtype"] == "bfloat16":
+            yield _exactness_target(row)
+
+
+def _exactness_target(row: Row) -> Target:
+    ring, alone = row.get("ring error"), row.get("alone error")
+    measured = isinstance(ring, float) and isinstance(alone, float)
+    return Target(
+        name=f"error of the ring against the kernel alone, {row['kernel']} in bf16",
+        value=ring / alone if measured else None,  # type: ignore[operator]  # both are numbers where measured
+        relation="at most",
+        bound=2.0,
+    )

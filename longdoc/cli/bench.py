@@ -26,6 +26,7 @@ BENCHES: CommandTable = {
     ),
     "overlap": ("longdoc.cli.bench_overlap", "overlap", "Whether transfers over a slow link hide behind compute."),
     "peers": ("longdoc.cli.bench_peers", "peers", "The same attention and forward pass through other engines."),
+    "gpu": ("longdoc.cli.bench_gpu", "gpu", "Kernels in a ring, exactness and a large model on one CUDA GPU."),
 }
 
 _MODEL = next(field.default for field in fields(RunConfig) if field.name == "model")

@@ -21,7 +21,7 @@ from longdoc.reporting import Fault
 HEALTH = "health"
 # Documents differ in length, and so do all tensors: without it memory is left over in pieces that nothing fits.
 # Transfers are watched here, by their deadlines: NCCL's own watchdog would end the process without a word.
-_CUDA_ENVIRONMENT = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0"}
+_CUDA_ENVIRONMENT = {"PYTORCH_ALLOC_CONF": "expandable_segments:True", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0"}
 
 
 class RingWorker:

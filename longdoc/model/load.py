@@ -10,12 +10,13 @@ D head dimension.
 import contextlib
 import copy
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from longdoc.errors import ModelError
+from longdoc.errors import ModelError, StartError
 from longdoc.model.local import LocalModel, configurations
 from longdoc.model.positions import ContextExtension
 from longdoc.model.rotary import RotaryPositions
@@ -171,11 +172,17 @@ def load_model(
 ) -> RingModel:
     """Load a model for inference. `attention` names an entry of transformers' table; the default is the ring's.
 
-    Raises `ModelError` for whatever transformers cannot load, and weights that do not fit the configuration.
+    On a GPU the weights go there one by one, without a copy of the model in the machine's memory; transformers does
+    that through accelerate. Raises `ModelError` for whatever transformers cannot load, and weights that do not fit the
+    configuration; `StartError` where accelerate is missing.
     """
+    if device != "cpu" and find_spec("accelerate") is None:
+        raise StartError(
+            f"accelerate is not installed, and weights are loaded to {device} through it: pip install 'longdoc[gpu]'"
+        )
     if attention == RING_ATTENTION:
         register_ring_attention()
-    module = _from_pretrained(local, dtype, attention)
+    module = _from_pretrained(local, dtype, attention, device)
     module.eval()
     module.requires_grad_(False)
     module.to(device)
@@ -195,13 +202,13 @@ _TEXT_PART = {
 }
 
 
-def _from_pretrained(local: LocalModel, dtype: torch.dtype, attention: str) -> nn.Module:
+def _from_pretrained(local: LocalModel, dtype: torch.dtype, attention: str, device: str) -> nn.Module:
     from transformers import AutoModel, AutoModelForCausalLM
 
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = {} if device == "cpu" else {"device_map": {"": device}}
     whole, text = configurations(local.folder)
     if whole is not text:
-        options = {"config": text, "key_mapping": _TEXT_PART}
+        options |= {"config": text, "key_mapping": _TEXT_PART}
     if dtype == torch.float64:
         # The grouped matrix product that transformers takes for mixtures of experts does not know doubles.
         options["experts_implementation"] = "eager"
