@@ -60,8 +60,9 @@ def compute_document(
     Returns the receipt, or on every rank alike the fault of the document (a state that is not finite).
     Raises `InfrastructureError` where another rank or the disk fails.
     """
+    device = engine.model.device
     release_free_memory()
-    reset_peak_memory()
+    reset_peak_memory(device)
     hidden_nC = forward(engine, exchange, job, work, report)
     release_free_memory()
     if fault := _agree_on_finite(hidden_nC, exchange, job, work):
@@ -78,8 +79,9 @@ def forward(engine: Engine, exchange: Exchange, job: ComputeJob, work: RankWork,
     """The hidden states of this rank's tokens, [n, C], from one pass over the whole document."""
     engine.model.set_positions(job.extension, work.shard.layout.num_tokens)
     context = RingContext(layout=work.shard.layout, exchange=exchange, kernel=engine.kernel, report=report)
-    token_ids = torch.from_numpy(work.shard.token_ids.astype(np.int64))
-    positions = torch.from_numpy(np.array(work.shard.positions))
+    device = engine.model.device
+    token_ids = torch.from_numpy(work.shard.token_ids.astype(np.int64)).to(device)
+    positions = torch.from_numpy(np.array(work.shard.positions)).to(device)
     with torch.inference_mode(), use_ring(context):
         hidden_nC = engine.model.hidden_states(token_ids, positions)
     context.assert_engaged(engine.model.num_layers)
@@ -184,7 +186,7 @@ def _facts(work: RankWork, document: PooledPieces, engine: Engine) -> dict[str, 
         "num_spans": len(work.spans),
         "num_segments": len(work.segments),
         "positions": position_ranges(work.rows.position),
-        "peak_rss_bytes": peak_memory_bytes(),
+        "peak_rss_bytes": peak_memory_bytes(engine.model.device),
     }
     if len(work.document_pieces.owned):
         owned = work.document_pieces.owned
@@ -208,17 +210,22 @@ def release_free_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def reset_peak_memory() -> None:
+def reset_peak_memory(device: torch.device | None = None) -> None:
     """Let the peak start anew, so that it is this document's. Linux only (proc(5), clear_refs); elsewhere it stays."""
+    if device is not None and device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        return
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 
 
-def peak_memory_bytes() -> int:
-    """The largest resident set of this process since the last reset, in bytes.
+def peak_memory_bytes(device: torch.device | None = None) -> int:
+    """The most memory since the last reset, in bytes: what tensors took on a GPU, else this process's resident set.
 
     Linux tells it as VmHWM; elsewhere it is the largest ever, which getrusage counts in bytes on macOS.
     """
+    if device is not None and device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmHWM:"):

@@ -122,11 +122,13 @@ def pool_pieces(
 
 
 def _sum_vectors(hidden_NC: Tensor, places: Tensor, piece: Tensor, num_pieces: int) -> Tensor:
-    sums_KC = torch.zeros(num_pieces, hidden_NC.shape[1], dtype=torch.float64)
+    """Summed where the states are; the sums, a row a piece, go to the CPU, where the rest is done."""
+    places, piece = places.to(hidden_NC.device), piece.to(hidden_NC.device)
+    sums_KC = torch.zeros(num_pieces, hidden_NC.shape[1], dtype=torch.float64, device=hidden_NC.device)
     for start in range(0, len(places), _TILE):
         tile = slice(start, start + _TILE)
         sums_KC.index_add_(0, piece[tile], hidden_NC[places[tile]].to(torch.float64))
-    return sums_KC
+    return sums_KC.cpu()
 
 
 def _share(

@@ -18,7 +18,7 @@ _ROWS_SHARE = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scores:
-    """One entry for each scored place. Natural logarithms (nats); rank 1 is the model's first choice."""
+    """One entry for each scored place, on the CPU. Natural logarithms (nats); rank 1 is the model's first choice."""
 
     logprob: Tensor
     entropy: Tensor
@@ -37,16 +37,18 @@ def score_places(
 ) -> Scores:
     """Score the label that follows each of `places`.
 
-    places: int64 [S] indices into hidden_NC; labels: int64 [S]. logits_of maps [T, C] to [T, V].
+    places: int64 [S] indices into hidden_NC; labels: int64 [S]; computed where hidden_NC is. logits_of maps [T, C] to [T, V].
     Computed in float32, or float64 for float64 logits. `beat` is called after each tile.
     """
     # A matrix product wants many rows at once; what comes after it makes four copies of its rows, so it gets few.
     tile = max(1, tile_bytes // (4 * vocab_size))
     rows = max(1, tile // _ROWS_SHARE)
     wide = torch.float64 if hidden_NC.dtype == torch.float64 else torch.float32
-    logprob = torch.empty(len(places), dtype=wide)
-    entropy = torch.empty(len(places), dtype=wide)
-    rank = torch.empty(len(places), dtype=torch.int64)
+    device = hidden_NC.device
+    places, labels = places.to(device), labels.to(device)
+    logprob = torch.empty(len(places), dtype=wide, device=device)
+    entropy = torch.empty(len(places), dtype=wide, device=device)
+    rank = torch.empty(len(places), dtype=torch.int64, device=device)
     for start in range(0, len(places), tile):
         stop = min(start + tile, len(places))
         logits_TV = logits_of(hidden_NC[places[start:stop]])
@@ -55,7 +57,7 @@ def score_places(
             few_TV = logits_TV[first - start : last - start].to(wide)
             logprob[first:last], entropy[first:last], rank[first:last] = score_tile(few_TV, labels[first:last])
         beat()
-    return Scores(logprob=logprob, entropy=entropy, rank=rank)
+    return Scores(logprob=logprob.cpu(), entropy=entropy.cpu(), rank=rank.cpu())
 
 
 def score_tile(logits_TV: Tensor, labels_T: Tensor) -> tuple[Tensor, Tensor, Tensor]:
