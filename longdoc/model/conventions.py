@@ -149,7 +149,7 @@ class _Reader:
         self._width = out_features
         if not (self._folder / weights).is_file():
             raise ModelError(
-                f"model {self._shown}: no {weights}, which modules.json needs; add it (pickles are not read)"
+                f"model {self._shown}: no {weights}, which modules.json needs; add it (pickles are never loaded)"
             )
         return DenseLayer(
             weights=weights,

@@ -97,8 +97,8 @@ DOCUMENTS = (
     _nullable(
         "pooling",
         _STRING,
-        "How token states became embeddings: `mean`, `last` or `cls`, then `dense` and `normalized` where the model has "
-        "them (docs/models.md); null without embeddings.",
+        "How token states became embeddings: `mean`, `last` or `cls`, then `dense` and `normalized` where the model "
+        "has them (docs/models.md); null without embeddings.",
     ),
     _nullable("mean_logprob", _FLOAT64, "Mean of the tokens' log-probs, in nats; null where no token has one."),
     _nullable("perplexity", _FLOAT64, "exp(-mean_logprob)."),
