@@ -1,7 +1,7 @@
 """How a block is cut into pieces: small enough that progress shows, and hardly larger than what is visible.
 
-Pure geometry. A kernel without windows of its own computes all of a piece's rectangle, so a band is cut along its
-diagonal until the rectangles around its pieces waste little.
+Pure geometry. Kernels without windows of their own compute all of a piece's rectangle, so a band is cut along its
+diagonal until the rectangles around its pieces are at most twice what is visible, or small.
 """
 
 from collections.abc import Iterator
@@ -11,10 +11,9 @@ from longdoc.ring.layout import TokenRange
 
 # Below this many queries a block is cut along its keys: thin blocks read all the keys for little work.
 _MIN_QUERIES = 256
-# A band is cut as long as its rectangle is this many times its pairs, and more urgently where it is twice them. Below
-# the second size a kernel call costs more than what it wastes.
-_WASTE, _MIN_BAND = 1.25, 256
-_MUCH_WASTE, _MIN_NARROW_BAND = 2.0, 64
+# A band is cut as long as its rectangle is more than this many times its pairs, down to pieces of this many queries:
+# below that, calls cost kernels with windows of their own more than they save the others.
+_WASTE, _MIN_BAND = 2, 512
 
 
 def split_block(block: Block, max_pairs: int, max_queries: int | None = None) -> Iterator[Block]:
@@ -38,10 +37,7 @@ def _cost(block: Block) -> int:
 def _wastes(block: Block) -> bool:
     if block.is_full or block.is_causal_square:
         return False
-    rectangle, num_pairs, size = _cost(block), block.num_pairs, min(len(block.queries), len(block.keys))
-    return (rectangle > _WASTE * num_pairs and size > _MIN_BAND) or (
-        rectangle > _MUCH_WASTE * num_pairs and size > _MIN_NARROW_BAND
-    )
+    return len(block.queries) > _MIN_BAND and _cost(block) > _WASTE * block.num_pairs
 
 
 def _halves(block: Block) -> Iterator[Block]:
