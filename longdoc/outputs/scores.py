@@ -37,8 +37,8 @@ def score_places(
 ) -> Scores:
     """Score the label that follows each of `places`.
 
-    places: int64 [S] indices into hidden_NC; labels: int64 [S]; computed where hidden_NC is. logits_of maps [T, C] to [T, V].
-    Computed in float32, or float64 for float64 logits. `beat` is called after each tile.
+    places: int64 [S] indices into hidden_NC; labels: int64 [S]. logits_of maps [T, C] to [T, V].
+    Computed where hidden_NC is, in float32, or float64 for float64 logits. `beat` is called after each tile.
     """
     # A matrix product wants many rows at once; what comes after it makes four copies of its rows, so it gets few.
     tile = max(1, tile_bytes // (4 * vocab_size))
