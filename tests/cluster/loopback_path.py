@@ -34,6 +34,7 @@ BOOK = (
 SPAN_TOKENS = 16
 NEARLY_EQUAL = 1e-5
 UNIT = "ab" * 32
+PLAIN_MEAN = EmbeddingConvention()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,13 +82,13 @@ def make_engine(model, dtype: torch.dtype) -> Engine:
     return Engine(model=load_model(model, dtype=dtype), kernel=kernel, kernel_name=name)
 
 
-def identity_of(model, outputs=("embeddings", "logprobs")) -> OutputIdentity:
+def identity_of(model, outputs=("embeddings", "logprobs"), convention=PLAIN_MEAN) -> OutputIdentity:
     return OutputIdentity(
         model=model.name,
         model_digest=model.digest,
         tokenizer_sha256=Vocabulary.load(model.folder).sha256,
         outputs=outputs,
-        embedding_size=model.hidden_size if "embeddings" in outputs else 0,
+        embedding_size=convention.embedding_size(model.hidden_size) if "embeddings" in outputs else 0,
     )
 
 
@@ -99,8 +100,9 @@ def compute(
     num_ranks: int,
     layout: str = "zigzag",
     outputs=("embeddings", "logprobs"),
-    convention: EmbeddingConvention | None = None,
+    convention: EmbeddingConvention = PLAIN_MEAN,
     extension: ContextExtension | None = None,
+    report=lambda *place: None,
 ) -> Written | Fault:
     """The whole path behind a ring, by loopback."""
     tokens = Layout(kind=layout, num_tokens=case.sequence.num_model_tokens, num_ranks=num_ranks)
@@ -108,19 +110,19 @@ def compute(
     staging.mkdir(exist_ok=True)
     job = ComputeJob(
         identity=RowIdentity(doc_id="file:/books/count.txt", doc_key=UNIT, attempt_id="cd" * 16),
-        output=identity_of(engine.model.local, outputs),
+        output=identity_of(engine.model.local, outputs, convention),
         staging=str(staging),
         unit=UNIT,
         display_name="count.txt",
         extension=extension or ContextExtension(),
         metadata={"run_id": "run"},
-        convention=convention or EmbeddingConvention(),
+        convention=convention,
         timeout_seconds=60.0,
         stall_seconds=60.0,
     )
     outcomes = run_ranks(
         num_ranks,
-        lambda exchange: compute_document(engine, exchange, job, works[exchange.rank], report=lambda *place: None),
+        lambda exchange: compute_document(engine, exchange, job, works[exchange.rank], report=report),
     )
     if any(isinstance(outcome, Fault) for outcome in outcomes):
         assert len(set(outcomes)) == 1
