@@ -8,7 +8,7 @@ import contextlib
 import ctypes
 import resource
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from longdoc.cluster.messages import ComputeJob
+from longdoc.errors import InfrastructureError
 from longdoc.model.embedding_head import load_head
 from longdoc.model.load import RingModel
 from longdoc.outputs.embeddings import PooledPieces, PooledTokens, pool_pieces
@@ -26,6 +27,7 @@ from longdoc.outputs.work import RankWork
 from longdoc.records import Int64s, Part, Receipt
 from longdoc.reporting import Fault
 from longdoc.ring.exchange import Exchange
+from longdoc.ring.forensics import first_nonfinite
 from longdoc.ring.hook import RingContext, use_ring
 from longdoc.ring.kernels import Kernel
 from longdoc.store.parts import PartWriter
@@ -33,7 +35,8 @@ from longdoc.store.schemas import schema_of
 
 Report = Callable[[int, int, int], None]
 
-_NOWHERE = np.iinfo(np.int64).max
+# Positions below this many bits, so that a layer and a position are one number.
+_POSITION_BITS = 44
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,12 +63,30 @@ def compute_document(
     Returns the receipt, or on every rank alike the fault of the document (a state that is not finite).
     Raises `InfrastructureError` where another rank or the disk fails.
     """
+    with _told_with_its_document(job):
+        return _compute(engine, exchange, job, work, report, beat)
+
+
+@contextlib.contextmanager
+def _told_with_its_document(job: ComputeJob) -> Iterator[None]:
+    """Ranks, layers and hops of a failure are told where it happens; which document it was is known here."""
+    try:
+        yield
+    except InfrastructureError as error:
+        # In place: another exception would keep this one's traceback, and with it connections to lost peers.
+        error.args = (f"{job.display_name}: {error}", *error.args[1:])
+        raise
+
+
+def _compute(
+    engine: Engine, exchange: Exchange, job: ComputeJob, work: RankWork, report: Report, beat: Callable[[], None]
+) -> Receipt | Fault:
     device = engine.model.device
     release_free_memory()
     reset_peak_memory(device)
-    hidden_nC = forward(engine, exchange, job, work, report)
+    hidden_nC, nonfinite = forward(engine, exchange, job, work, report)
     release_free_memory()
-    if fault := _agree_on_finite(hidden_nC, exchange, job, work):
+    if fault := _agree_on_finite(nonfinite, engine.model.num_layers, exchange, job, work):
         return fault
     scored_rows = np.flatnonzero(work.rows.predictor >= 0).astype(np.int64)
     wants_scores = "logprobs" in job.output.outputs
@@ -75,8 +96,13 @@ def compute_document(
     return Receipt(rank=work.shard.rank, parts=tuple(parts), facts=_facts(work, pooled[2], engine))
 
 
-def forward(engine: Engine, exchange: Exchange, job: ComputeJob, work: RankWork, report: Report) -> Tensor:
-    """The hidden states of this rank's tokens, [n, C], from one pass over the whole document."""
+def forward(
+    engine: Engine, exchange: Exchange, job: ComputeJob, work: RankWork, report: Report
+) -> tuple[Tensor, tuple[int, int] | None]:
+    """The hidden states of this rank's tokens, [n, C], from one pass over the whole document.
+
+    And where this rank first met numbers that are not finite: (layer, global position), or None.
+    """
     engine.model.set_positions(job.extension, work.shard.layout.num_tokens)
     context = RingContext(layout=work.shard.layout, exchange=exchange, kernel=engine.kernel, report=report)
     device = engine.model.device
@@ -85,21 +111,32 @@ def forward(engine: Engine, exchange: Exchange, job: ComputeJob, work: RankWork,
     with torch.inference_mode(), use_ring(context):
         hidden_nC = engine.model.hidden_states(token_ids, positions)
     context.assert_engaged(engine.model.num_layers)
-    return hidden_nC
+    return hidden_nC, context.nonfinite or _final_nonfinite(hidden_nC, engine.model.num_layers, work)
 
 
-def _agree_on_finite(hidden_nC: Tensor, exchange: Exchange, job: ComputeJob, work: RankWork) -> Fault | None:
-    bad = torch.nonzero(~torch.isfinite(hidden_nC).all(dim=1))[:, 0]
-    first = int(work.shard.positions[int(bad[0])]) if len(bad) else _NOWHERE
-    worst = torch.tensor([-float(first)], dtype=torch.float64)
-    exchange.all_reduce(worst, op="max")
-    if -float(worst[0]) >= float(_NOWHERE):
+def _final_nonfinite(hidden_nC: Tensor, num_layers: int, work: RankWork) -> tuple[int, int] | None:
+    place = first_nonfinite([hidden_nC[None]])
+    return None if place is None else (num_layers, int(work.shard.positions[place]))
+
+
+def _agree_on_finite(
+    nonfinite: tuple[int, int] | None, num_layers: int, exchange: Exchange, job: ComputeJob, work: RankWork
+) -> Fault | None:
+    """The fault of a document whose states are not finite, the same on every rank: its first layer, its first token.
+
+    Later layers and, in them, later tokens are only echoes of it.
+    """
+    layer, position = (num_layers + 1, 0) if nonfinite is None else nonfinite
+    first = torch.tensor([-((layer << _POSITION_BITS) + position)])
+    exchange.all_reduce(first, op="max")
+    layer, position = divmod(-int(first), 1 << _POSITION_BITS)
+    if layer > num_layers:
         return None
+    what = "the model's final state is" if layer == num_layers else f"queries, keys or values of layer {layer} are"
     return Fault(
         stage="forward",
         reason="not_finite",
-        error=f"{job.display_name}: the model's final state is NaN or infinite from token "
-        f"{max(0, -int(worst[0]) - work.num_prefix)} on.",
+        error=f"{job.display_name}: {what} NaN or infinite from token {max(0, position - work.num_prefix)} on.",
     )
 
 

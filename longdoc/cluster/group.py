@@ -48,7 +48,7 @@ class RingGroup:
 
         Raises `RingError` naming the rank where one fails or stands still.
         """
-        watch = _Watch(self._workers, stall_seconds=job.stall_seconds)
+        watch = _Watch(self._workers, job.display_name, stall_seconds=job.stall_seconds)
         pending = {
             worker.compute.remote(job, work): rank for rank, (worker, work) in enumerate(zip(self._workers, works))
         }
@@ -62,8 +62,8 @@ class RingGroup:
 class _Watch:
     """Asks every rank how far it is, one question at a time, and raises when one is silent or all stand still."""
 
-    def __init__(self, workers: list[Any], *, stall_seconds: float) -> None:
-        self._workers, self._stall_seconds = workers, stall_seconds
+    def __init__(self, workers: list[Any], document: str, *, stall_seconds: float) -> None:
+        self._workers, self._document, self._stall_seconds = workers, document, stall_seconds
         now = time.monotonic()
         self._asked: dict[int, Any] = {}
         self._answered = dict.fromkeys(range(len(workers)), now)
@@ -95,14 +95,18 @@ class _Watch:
             self._beats, self._moved = beats, now
         for rank, answered in self._answered.items():
             if now - answered > _SILENT_SECONDS:
-                raise RingError(f"rank {rank} has not answered for {_SILENT_SECONDS:.0f} s{self._place(rank)}.")
+                raise RingError(
+                    f"{self._document}: rank {rank} has not answered for {_SILENT_SECONDS:.0f} s{self._place(rank)}."
+                )
         if now - self._moved > self._stall_seconds:
             places = "".join(self._place(rank) for rank in sorted(self._statuses))
-            raise RingError(f"no rank has moved for {self._stall_seconds:.0f} s{places}.")
+            raise RingError(f"{self._document}: no rank has moved for {self._stall_seconds:.0f} s{places}.")
 
     def _place(self, rank: int) -> str:
         status = self._statuses.get(rank)
-        return f", rank {rank} at layer {status['layer']}, hop {status['hop']}" if status else ""
+        if not status:
+            return ""
+        return f", rank {rank} at layer {status['layer']}, hop {status['hop']} of {status['num_hops']}"
 
 
 @contextlib.contextmanager

@@ -45,7 +45,7 @@ class Silent:
     def __init__(self, monkeypatch, num_ranks, stall_seconds):
         self.now = 0.0
         monkeypatch.setattr(group.time, "monotonic", lambda: self.now)
-        self.watch = group._Watch([None] * num_ranks, stall_seconds=stall_seconds)
+        self.watch = group._Watch([None] * num_ranks, "a book", stall_seconds=stall_seconds)
 
     def answers(self, **statuses):
         for rank, beats in statuses.items():
@@ -71,7 +71,7 @@ def test_a_rank_is_asked_one_question_at_a_time(monkeypatch):
     ranks, answered = [Rank(), Rank()], []
     monkeypatch.setattr(ray, "wait", lambda references, **_: ([r for r in references if r in answered], []))
     monkeypatch.setattr(group, "result", lambda *_: {"layer": 0, "hop": 0, "num_hops": 1, "beats": 0})
-    watch = group._Watch(ranks, stall_seconds=1000)
+    watch = group._Watch(ranks, "a book", stall_seconds=1000)
     for _ in range(5):
         watch.look(lambda status: None)
     assert [rank.questions for rank in ranks] == [1, 1]
@@ -87,7 +87,7 @@ def test_a_rank_that_does_not_answer_is_named(monkeypatch):
     ring.now = 50
     ring.answers(rank0=2)
     ring.now = 61
-    with pytest.raises(RingError, match=r"rank 1 has not answered for 60 s, rank 1 at layer 3, hop 1"):
+    with pytest.raises(RingError, match=r"^a book: rank 1 has not answered for 60 s, rank 1 at layer 3, hop 1 of 2\.$"):
         ring.answers(rank0=3)
 
 
@@ -97,7 +97,8 @@ def test_a_ring_that_stands_still_is_given_up_and_every_place_is_named(monkeypat
     ring.now = 90
     ring.answers(rank0=1, rank1=1)
     ring.now = 101
-    with pytest.raises(RingError, match=r"no rank has moved for 100 s, rank 0 at layer 3, hop 0, rank 1 at layer 3"):
+    places = "rank 0 at layer 3, hop 0 of 2, rank 1 at layer 3, hop 1 of 2"
+    with pytest.raises(RingError, match=rf"^a book: no rank has moved for 100 s, {places}\.$"):
         ring.answers(rank0=1, rank1=1)
 
 

@@ -1,10 +1,13 @@
 """What a ring writes equals one plain transformers pass, for every ring and layout: rows, not only attention."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
 from loopback_path import compute, make_case, make_engine, plain_answer
 
+from longdoc.errors import PeerLostError
 from longdoc.model.conventions import EmbeddingConvention
 from longdoc.model.positions import ContextExtension
 from longdoc.reporting import Fault
@@ -128,6 +131,45 @@ def test_states_that_are_not_finite_are_a_fault_of_the_document_on_every_rank(tm
     assert (outcome.stage, outcome.reason) == ("forward", "not_finite")
     assert "from token 0 on" in outcome.error
     assert not list(tmp_path.rglob("*.parquet"))
+
+
+@pytest.mark.parametrize("num_ranks", [1, 3])
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_the_first_layer_and_token_that_are_not_finite_are_named_whoever_owns_them(
+    tmp_path, tiny_model, case, num_ranks, value
+):
+    ids = case.sequence.token_ids.tolist()
+    # The token whose first use comes last: everything before it is sound, everything after it is an echo.
+    token_id = max(set(ids), key=ids.index)
+    broken = make_engine(tiny_model, torch.float32)
+    with torch.no_grad():
+        broken.model.causal_model.base_model.embed_tokens.weight[token_id, 5] = value
+    outcome = compute(case.with_special_tokens((1,), ()), broken, tmp_path, num_ranks=num_ranks)
+    assert outcome.error.endswith(
+        f": queries, keys or values of layer 0 are NaN or infinite from token {ids.index(token_id)} on."
+    )
+
+
+def test_a_layer_that_breaks_is_named_and_not_the_ones_behind_it(tmp_path, tiny_model, case):
+    broken = make_engine(tiny_model, torch.float32)
+    with torch.no_grad():
+        broken.model.causal_model.base_model.layers[1].input_layernorm.weight[0] = torch.nan
+    outcome = compute(case, broken, tmp_path, num_ranks=2)
+    assert outcome.error.endswith(": queries, keys or values of layer 1 are NaN or infinite from token 0 on.")
+
+
+def test_a_lost_peer_is_told_with_document_layer_hop_and_the_last_hop_that_was_done(tmp_path, case, engine):
+    def leave_at_layer_1(layer, hop, num_hops):
+        if layer == 1:
+            raise PeerLostError("rank gone")
+
+    with pytest.raises(PeerLostError) as loss:
+        compute(case, engine, tmp_path, num_ranks=1, report=leave_at_layer_1)
+    assert re.fullmatch(
+        r".+: rank gone; it was at layer 1, hop 0 of 1 \(number 1\), last completed layer 0, hop 0 of 1 \(number 0\),"
+        r" \d+\.\d s before",
+        str(loss.value),
+    )
 
 
 def test_an_extension_changes_the_scores_and_leaves_nothing_behind(tmp_path, case, engine, answer):
