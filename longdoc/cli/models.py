@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 import click
 
-from longdoc.errors import CheckFailed, ModelError
+from longdoc.errors import CheckFailed, ModelError, NotShardableError
 from longdoc.model.local import LocalModel
 from longdoc.model.sources import find_model, list_models, pull_model
 
@@ -51,21 +51,28 @@ def pull_command(name: str) -> None:
 def check_command(name: str) -> None:
     """Prove that model NAME (built-in or a folder) gives on a ring what it gives in one piece.
 
-    Runs a short text through three ranks in this process and compares every log-probability with a plain forward
-    pass. Exits 1 when they differ or the model has parts that cannot be split.
+    Looks at its configuration and layers, runs it without attention to see whether tokens mix elsewhere, then runs a
+    short text through three ranks in this process and compares it with a plain forward pass. Exits 1 when they differ
+    or the model has parts that cannot be split. A run does the same once and remembers it; this always does it anew.
     """
     import torch
 
-    from longdoc.model.gates import check_shardable
     from longdoc.model.load import load_model
+    from longdoc.model.proof import prove
+    from longdoc.ring.kernels import choose_kernel
 
-    local = find_model(name, report=_progress)
-    model = load_model(local, dtype=torch.float32)
     try:
-        error = check_shardable(model)
+        local = find_model(name, report=_progress)
+        model = load_model(local, dtype=torch.float32)
+    except NotShardableError as refused:
+        raise CheckFailed(str(refused)) from None
+    kernel_name, kernel = choose_kernel("auto", "cpu")
+    try:
+        error = prove(model, kernel, kernel_name, report=lambda gate: click.echo(f"  {gate.name:13} {gate.seen}"))
     except ModelError as refused:
         raise CheckFailed(str(refused)) from None
-    click.echo(f"{local.name} can run on a ring: largest difference of a log-probability {error:.1e}\n{_facts(local)}")
+    what = "a log-probability" if local.has_head else "a final state"
+    click.echo(f"{local.name} can run on a ring: largest difference of {what} {error:.1e}\n{_facts(local)}")
 
 
 def _progress(line: str) -> None:

@@ -55,14 +55,14 @@ class RingWorker:
         import torch
 
         from longdoc.cluster.compute import Engine
-        from longdoc.model.gates import check_shardable
         from longdoc.model.load import load_model
+        from longdoc.model.proof import proved_error
         from longdoc.ring.kernels import choose_kernel
 
         kernel_name, chosen = choose_kernel(kernel, self._device, getattr(torch, dtype))
         loaded = load_model(model, dtype=getattr(torch, dtype), device=str(self._device))
         self._engine = Engine(model=loaded, kernel=chosen, kernel_name=kernel_name)
-        return check_shardable(loaded, chosen) if check else None
+        return proved_error(loaded, chosen, kernel_name) if check else None
 
     def form(self, address: tuple[str, int], epoch: int, rank: int, num_ranks: int, timeout_seconds: float) -> None:
         """Meet the other ranks of this epoch and exchange one number with all of them."""

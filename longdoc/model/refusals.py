@@ -25,10 +25,10 @@ def refuse_by_configuration(config: Any, name: str) -> None:
     """
     reasons = [*_of_configuration(config), *_of_class(config)]
     if reasons:
-        raise refusal(name, reasons)
+        raise refusal(name, *reasons)
 
 
-def refusal(name: str, reasons: list[str]) -> NotShardableError:
+def refusal(name: str, *reasons: str) -> NotShardableError:
     """The error that refuses a model, with the reasons in one sentence."""
     return NotShardableError(f"model {name} cannot run on a ring: {'; '.join(reasons)}; {_ADVICE}")
 
