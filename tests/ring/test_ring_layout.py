@@ -80,10 +80,27 @@ def test_ranges_are_apart_and_never_empty(layout: Layout) -> None:
         assert all(a.stop < b.start for a, b in itertools.pairwise(found))
 
 
-def test_striped_is_refused_by_name() -> None:
+def test_striped_deals_out_one_token_after_the_other() -> None:
+    layout = Layout(kind="striped", num_tokens=8, num_ranks=3)
+    assert [layout.positions(rank).tolist() for rank in range(3)] == [[0, 3, 6], [1, 4, 7], [2, 5]]
+    assert layout.borders() == (1, 2, 3, 4, 5, 6, 7)
+    assert ranges(layout, 2) == [(2, 3), (5, 6)]
+
+
+@given(layouts)
+@settings(deadline=None)
+def test_runs_are_at_most_two_and_say_the_positions(layout: Layout) -> None:
+    for rank in range(layout.num_ranks):
+        runs = layout.runs(rank)
+        assert len(runs) <= 2
+        spelt_out = [run.start + run.step * number for run in runs for number in range(run.num_tokens)]
+        assert spelt_out == layout.positions(rank).tolist()
+
+
+def test_an_unknown_layout_is_refused_by_name() -> None:
     with pytest.raises(StartError) as refusal:
-        Layout(kind="striped", num_tokens=4, num_ranks=2)  # type: ignore[arg-type]
-    assert str(refusal.value) == "layout 'striped' is not available: choose --layout zigzag or contiguous"
+        Layout(kind="spiral", num_tokens=4, num_ranks=2)  # type: ignore[arg-type]
+    assert str(refusal.value) == "layout 'spiral' is not available: choose --layout zigzag, contiguous, striped"
 
 
 @pytest.mark.parametrize(("num_tokens", "num_ranks"), [(-1, 2), (5, 0)])
