@@ -39,6 +39,7 @@ class AttentionSettings:
     repeats: int = 5
     layout: LayoutKind = "zigzag"
     kernel: str = "torch"
+    plain_threads: int = NUM_RANKS
     exactness_tokens: int = _EXACTNESS_TOKENS
 
 
@@ -47,7 +48,7 @@ def bench_attention(local: LocalModel, settings: AttentionSettings, *, report: C
     facts = machine_facts() | {
         "model": f"{local.name} ({local.num_parameters / 1e6:.0f} M)",
         "ring": f"{NUM_RANKS} processes × 1 thread, gloo, {settings.layout}, kernel {settings.kernel}",
-        "against": f"transformers sdpa, 1 process × {NUM_RANKS} threads",
+        "against": f"transformers sdpa, 1 process × {settings.plain_threads} threads",
         "repeats": settings.repeats,
     }
     balance, balance_target = balance_table()
@@ -74,7 +75,9 @@ def _time_table(
                     "ring", build_ring, local, dtype, settings.layout, settings.kernel, num_ranks=NUM_RANKS, ring=True
                 )
             )
-            plain = stack.enter_context(Contestant("sdpa", build_plain, local, dtype, num_threads=NUM_RANKS))
+            plain = stack.enter_context(
+                Contestant("sdpa", build_plain, local, dtype, num_threads=settings.plain_threads)
+            )
             for num_tokens in settings.tokens:
                 row = _compare(ring, plain, num_tokens, settings, report)
                 rows.append((dtype, num_tokens, *row))

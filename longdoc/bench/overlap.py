@@ -69,10 +69,13 @@ class WatchedExchange:
         return self._exchange.num_ranks
 
     def start(self, sends: Sequence[Transfer], receives: Sequence[Transfer]) -> None:
-        """Post the transfers, unless at rest: then the buffers keep what the last real transfer left there."""
-        if not self.rests:
-            self.num_bytes += sum(tensor.numel() * tensor.element_size() for _, tensor in sends)
-            self._exchange.start(sends, receives)
+        """Post the transfers; at rest, only put zeros where they would arrive, so that nobody computes with garbage."""
+        if self.rests:
+            for _, tensor in receives:
+                tensor.zero_()
+            return
+        self.num_bytes += sum(tensor.numel() * tensor.element_size() for _, tensor in sends)
+        self._exchange.start(sends, receives)
 
     def finish(self) -> None:
         """Wait for them."""

@@ -34,9 +34,9 @@ _NUM_HEADS, _NUM_KV_HEADS = 9, 3
 _PEER_ATTENTION = "longdoc_bench_peer"
 _LONGDOC, _PLAIN = "longdoc", "transformers sdpa"
 _NOTE = (
-    "error: max|Δ| / max|expected| against float64. time: median, against transformers sdpa in the same run. sent: bytes"
-    " of the busiest rank in one pass over all of its TCP connections, as the kernel counts them. peak: growth of the"
-    " largest rank's resident memory in one pass."
+    "error: max|Δ| / max|expected| against float64. time: median, against transformers sdpa in the same run.\n"
+    "sent: bytes of the busiest rank in one pass over all of its TCP connections, as the kernel counts them.\n"
+    "peak: growth of the largest rank's resident memory in one pass."
 )
 
 Work = str
@@ -50,6 +50,7 @@ class PeerSettings:
     tokens: int = 4096
     dtype: str = "float32"
     repeats: int = 5
+    plain_threads: int = NUM_RANKS
     engines: tuple[str, ...] = tuple(ENGINES)
 
     def __post_init__(self) -> None:
@@ -58,9 +59,10 @@ class PeerSettings:
 
 
 def build_peer(exchange: Exchange | None, name: str, local: LocalModel | None, dtype: str) -> Handler:
-    """One rank of an engine. Answers ("attention" | "forward", num_tokens, wants) and ("cost", work, num_tokens).
+    """One rank of an engine.
 
-    A pass answers with its rows [T, ...] in float32 where they are wanted; a cost is (peak bytes, bytes sent).
+    Answers ("attention" | "forward", num_tokens, wants) with its rows [T, ...] in float32 where they are wanted,
+    ("peak", work, num_tokens) with the bytes of memory of one pass, ("sent",) with the bytes sent so far.
     """
     engine = ENGINES[name]
     attend = engine.make(exchange)
@@ -69,8 +71,10 @@ def build_peer(exchange: Exchange | None, name: str, local: LocalModel | None, d
         passes["forward"] = _forward(engine, exchange, attend, local, dtype)
 
     def handle(work: Work, *arguments: Any) -> Any:
-        if work == "cost":
-            return _cost(passes[arguments[0]], arguments[1])
+        if work == "sent":
+            return sent_bytes()
+        if work == "peak":
+            return _peak(passes[arguments[0]], arguments[1])
         num_tokens, wants = arguments
         rows = passes[work](num_tokens)
         return rows.float().numpy() if wants else None
@@ -134,14 +138,13 @@ def _register(attend: Attend) -> None:
     AttentionMaskInterface.register(_PEER_ATTENTION, lambda **_: None)
 
 
-def _cost(run: Callable[[int], Tensor], num_tokens: int) -> tuple[int, int | None]:
-    """Peak memory of one pass above what was resident before it, and bytes sent, of this rank."""
+def _peak(run: Callable[[int], Tensor], num_tokens: int) -> int:
+    """Peak memory of one pass above what was resident before it, in bytes."""
     release_free_memory()
     reset_peak_memory()
-    resident, sent = peak_memory_bytes(), sent_bytes()
+    resident = peak_memory_bytes()
     run(num_tokens)
-    total = sent_bytes()
-    return peak_memory_bytes() - resident, None if sent is None or total is None else total - sent
+    return peak_memory_bytes() - resident
 
 
 def bench_peers(local: LocalModel | None, settings: PeerSettings, *, report: Callable[[str], None]) -> Report:
@@ -151,7 +154,7 @@ def bench_peers(local: LocalModel | None, settings: PeerSettings, *, report: Cal
         "dtype": settings.dtype,
         "repeats": settings.repeats,
         "rings": f"{NUM_RANKS} processes × 1 thread, gloo",
-        "transformers ": f"1 process × {NUM_RANKS} threads",
+        "transformers sdpa": f"1 process × {settings.plain_threads} threads",
         "model": None if local is None else local.name,
     }
     works = ("attention", "forward") if local else ("attention",)
@@ -173,7 +176,7 @@ def bench_peers(local: LocalModel | None, settings: PeerSettings, *, report: Cal
 
 
 def _contestant(engine: Engine, local: LocalModel | None, settings: PeerSettings) -> Contestant:
-    num_ranks, num_threads = (1, NUM_RANKS) if engine.alone else (NUM_RANKS, 1)
+    num_ranks, num_threads = (1, settings.plain_threads) if engine.alone else (NUM_RANKS, 1)
     return Contestant(
         engine.name,
         build_peer,
@@ -192,7 +195,7 @@ def _expected(work: Work, local: LocalModel | None, settings: PeerSettings, repo
     if work == "attention" or local is None:
         q, k, v = (tensor.double() for tensor in _draw(settings.tokens, settings.dtype))
         return whole_attention(q, k, v).transpose(0, 1)
-    with Contestant("float64", build_plain, local, "float64", num_threads=NUM_RANKS) as plain:
+    with Contestant("float64", build_plain, local, "float64", num_threads=settings.plain_threads) as plain:
         return torch.from_numpy(plain.call(settings.tokens, True)[0]).double()
 
 
@@ -208,7 +211,7 @@ def _table(
     for name, contestant in running.items():
         report(f"{work}, {name}: error and cost")
         errors[name] = _error(ENGINES[name], contestant.call(work, settings.tokens, True), expected)
-        costs[name] = contestant.call("cost", work, settings.tokens)
+        costs[name] = _costs(contestant, work, settings.tokens)
     seconds = interleaved(
         {name: partial(contestant.seconds, work, settings.tokens, False) for name, contestant in running.items()},
         settings.repeats,
@@ -222,7 +225,7 @@ def _table(
             rows.append((*head, None, None, None, None, f"does not run: {reasons[name]}"))
             continue
         time = ratio(seconds[name], seconds[_PLAIN]) if _PLAIN in seconds else None
-        rows.append((*head, errors[name], time, *_costs(costs[name]), engine.remark))
+        rows.append((*head, errors[name], time, *costs[name], engine.remark))
     title = {"attention": f"Causal attention, {_NUM_HEADS} query and {_NUM_KV_HEADS} key-value heads of {HEAD_DIM}"}
     return Table(title=title.get(work, "Forward pass of the base model"), columns=_COLUMNS, rows=tuple(rows))
 
@@ -239,10 +242,14 @@ _COLUMNS = (
 )
 
 
-def _costs(costs: list[tuple[int, int | None]]) -> tuple[Cell, Cell]:
-    """MiB sent and MiB of peak memory, of the rank that has most."""
-    sent = [sent for _, sent in costs if sent is not None]
-    return max(sent) / 2**20 if sent else None, max(peak for peak, _ in costs) / 2**20
+def _costs(contestant: Contestant, work: Work, num_tokens: int) -> tuple[Cell, Cell]:
+    """MiB sent and MiB of peak memory in one pass, of the rank that has most."""
+    # Asked for apart: when all ranks have answered, all have received, so nothing is left in anybody's socket.
+    before = contestant.call("sent")
+    peaks = contestant.call("peak", work, num_tokens)
+    after = contestant.call("sent")
+    sent = [stop - start for start, stop in zip(before, after, strict=True) if None not in (start, stop)]
+    return max(sent) / 2**20 if sent else None, max(peaks) / 2**20
 
 
 def _error(engine: Engine, parts: list[Floats], expected: Tensor) -> float:

@@ -31,6 +31,8 @@ Name = TypeVar("Name")
 #: No call of a benchmark takes longer; a rank that does not answer by then is stuck.
 CALL_SECONDS = 1800.0
 
+_TCP_INFO_SIZE, _BYTES_SENT = 256, 200
+
 
 class Contestant:
     """`num_ranks` processes of `num_threads` threads each, that run `build(exchange, *arguments)` and then answer.
@@ -163,7 +165,7 @@ def _messages(connection: Connection) -> Iterator[Any]:
 
 
 def _sendable(error: Exception) -> LongdocError:
-    """The error as one that the parent can show: its type, and the first sentence of what a library may say at length."""
+    """The error as one that the parent can show: its type, and the first sentence of what a library says at length."""
     if isinstance(error, LongdocError):
         return error
     sentences = [line.strip().partition(". ")[0] for line in str(error).splitlines() if line.strip()]
@@ -200,17 +202,19 @@ def _joined(rank: int, num_ranks: int, num_threads: int, store: str | None) -> I
 def sent_bytes() -> int | None:
     """What this process has sent over all its TCP connections so far, as the kernel counts it; Linux only, else None.
 
-    tcp(7), TCP_INFO: tcpi_bytes_acked is a 64-bit number at offset 120. It counts every byte of every library alike:
-    headers and barriers too, and nothing that stays inside the process.
+    tcp(7), TCP_INFO: since Linux 4.19 tcpi_bytes_sent is a 64-bit number at offset 200. It counts the bytes of every
+    library alike: headers and barriers too, and nothing that stays inside the process.
     """
     if sys.platform != "linux":
         return None
     import socket
-    import struct
 
     total = 0
     for entry in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError, ValueError), socket.socket(fileno=os.dup(int(entry.name))) as found:
             if found.family in (socket.AF_INET, socket.AF_INET6) and found.type == socket.SOCK_STREAM:
-                total += struct.unpack_from("Q", found.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256), 120)[0]
+                info = found.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_SIZE)
+                if len(info) < _BYTES_SENT + 8:
+                    return None
+                total += int.from_bytes(info[_BYTES_SENT : _BYTES_SENT + 8], sys.byteorder)
     return total
