@@ -33,7 +33,7 @@ from longdoc.model.refusals import refusal, refuse_by_configuration
 from longdoc.model.tiling import SMALLEST_TILE
 from longdoc.ring.kernels import Kernel, choose_kernel
 
-_NUM_TOKENS, _NUM_PROBE_TOKENS, _NUM_RANKS = 97, 49, 3
+_NUM_TOKENS, _NUM_PROBE_TOKENS, _NUM_RANKS = 97, 51, 3
 #: Windows of the model are made this small, so that they bind within the tokens of the check.
 _WINDOW = 20
 #: Largest allowed difference of a log-probability, in nats. transformers' eager softmax is float32 even in a float64
@@ -185,7 +185,8 @@ def _by_token(model: RingModel, a_TV: Tensor, b_TV: Tensor) -> float:
 
 def _num_tokens(model: RingModel) -> int:
     """97, or as many as a table of positions holds."""
-    return min(_NUM_TOKENS, model.local.context_trained)
+    has_table = model.local.rope_type == "none"
+    return min(_NUM_TOKENS, model.local.context_trained) if has_table else _NUM_TOKENS
 
 
 def _ids(model: RingModel) -> Tensor:
