@@ -15,14 +15,14 @@ from torch import Tensor
 from longdoc.bench.gpu_device import BenchDevice
 from longdoc.bench.report import Cell
 from longdoc.errors import StartError, ensure
-from longdoc.ring.attention import RingBuffers, ring_attention
+from longdoc.ring.attention import ring_attention
 from longdoc.ring.exchange import Exchange, ReduceOp, Transfer
 from longdoc.ring.exchange.loopback import run_ranks
 from longdoc.ring.kernels import KERNELS, Kernel, choose_kernel
 from longdoc.ring.kernels.reference import reference_kernel
 from longdoc.ring.layout import Layout
 from longdoc.ring.mask import CAUSAL, FULL, LOWER_TRIANGLE
-from longdoc.ring.plan import Hop, buffer_sizes, plan_hops
+from longdoc.ring.plan import Hop, plan_hops
 
 # Rows of a document that are compared with their definition in float64.
 _NUM_SAMPLES = 64
@@ -137,7 +137,6 @@ class PlayedRank:
             exchange=PreparedExchange(self._rank, self._layout.num_ranks, self._messages),
             kernel=kernel,
             scale=scale,
-            buffers=RingBuffers.allocate(k_GTD, v_GTD, buffer_sizes(self._hops, self._rank)),
         )
 
 
@@ -177,9 +176,8 @@ def exactness(
     def attend(exchange: Exchange) -> None:
         positions = torch.from_numpy(layout.positions(exchange.rank)).to(device.device)
         own, hops = [tensor[:, positions] for tensor in (q, k, v)], plan_hops(layout, exchange.rank, CAUSAL)
-        buffers = RingBuffers.allocate(own[1], own[2], buffer_sizes(hops, exchange.rank))
         whole_HND[:, positions] = ring_attention(
-            own[0], own[1], own[2], hops=hops, exchange=exchange, kernel=kernel, scale=scale, buffers=buffers
+            own[0], own[1], own[2], hops=hops, exchange=exchange, kernel=kernel, scale=scale
         )
 
     run_ranks(num_ranks, attend)

@@ -6,7 +6,6 @@ G·S·E values.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 
@@ -28,98 +27,56 @@ _PIECE_BYTES = {"cpu": 8 << 20}
 _LARGE_PIECE_BYTES = 256 << 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RingBuffers:
-    """Flat buffers for keys and values, shared by all layers, never larger for a larger ring.
+class TravellingKeys:
+    """One layer's own keys and values, and the flat buffers in which those of other ranks come and go.
 
-    At step t, slot t mod 2 holds what is computed with (and passed on), and the other receives. `packed` is what a rank
-    sends of its own where that outlives step 0; otherwise slot 0 serves.
+    At step t, slot t mod 2 holds what is computed with (and passed on), and the other receives. What is sent of this
+    rank's own after step 0 is packed apart from both. No buffer is larger for a larger ring.
     """
 
-    slots: tuple[torch.Tensor, torch.Tensor]
-    packed: torch.Tensor
-
-    @classmethod
-    def allocate(
-        cls, k_GSD: torch.Tensor, v_GSE: torch.Tensor, sizes: BufferSizes, before: "tuple[int, ...]" = (0, 0, 0)
-    ) -> "RingBuffers":
-        """Buffers for so many keys and values like these, of at least the numbers of elements in `before`."""
-        counts = [max(pair) for pair in zip(_num_elements(k_GSD, v_GSE, sizes), before, strict=True)]
-        first, second, packed = (torch.empty(n, dtype=k_GSD.dtype, device=k_GSD.device) for n in counts)
-        return cls(slots=(first, second), packed=packed)
-
-    @property
-    def num_elements(self) -> tuple[int, ...]:
-        """Of slot 0, slot 1 and what is packed."""
-        return self.slots[0].numel(), self.slots[1].numel(), self.packed.numel()
-
-    def fit(self, k_GSD: torch.Tensor, v_GSE: torch.Tensor, sizes: BufferSizes) -> bool:
-        """Whether these buffers serve so many keys and values like these."""
-        needed = _num_elements(k_GSD, v_GSE, sizes)
-        large_enough = all(held >= needed for held, needed in zip(self.num_elements, needed, strict=True))
-        held = self.slots[0]
-        return large_enough and (held.dtype, held.device) == (k_GSD.dtype, k_GSD.device)
-
-
-def _num_elements(k_GSD: torch.Tensor, v_GSE: torch.Tensor, sizes: BufferSizes) -> tuple[int, ...]:
-    per_key = k_GSD.shape[0] * (k_GSD.shape[2] + v_GSE.shape[2])
-    return tuple(per_key * num_keys for num_keys in (*sizes.slots, sizes.packed))
-
-
-class _KeysAndValues:
-    """One layer's own keys and values, and its views of the buffers."""
-
-    def __init__(self, k_GSD: torch.Tensor, v_GSE: torch.Tensor, buffers: RingBuffers, sizes: BufferSizes) -> None:
+    def __init__(self, k_GSD: torch.Tensor, v_GSE: torch.Tensor, sizes: BufferSizes) -> None:
         self._own = k_GSD, v_GSE
-        self._buffers = buffers
-        self._outgoing = buffers.packed if sizes.packed else buffers.slots[0]
-
-    def message(self, step: int, num_keys: int) -> torch.Tensor:
-        """The part of a step's slot that keys and values of `num_keys` keys fill."""
-        return self._buffers.slots[step % 2][: num_keys * self._per_key]
-
-    @property
-    def _per_key(self) -> int:
-        k_GSD, v_GSE = self._own
-        return k_GSD.shape[0] * (k_GSD.shape[2] + v_GSE.shape[2])
-
-    def parts(self, message: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """A message as k_GSD and v_GSE."""
-        num_heads, _, head_dim = self._own[0].shape
-        value_dim = self._own[1].shape[2]
-        num_keys = message.numel() // self._per_key
-        num_values = num_heads * num_keys * head_dim
-        return (
-            message[:num_values].view(num_heads, num_keys, head_dim),
-            message[num_values:].view(num_heads, num_keys, value_dim),
-        )
+        self._per_key = k_GSD.shape[0] * (k_GSD.shape[2] + v_GSE.shape[2])
+        self._slots = tuple(k_GSD.new_empty(num_keys * self._per_key) for num_keys in sizes.slots)
+        self._packed = k_GSD.new_empty(sizes.packed * self._per_key) if sizes.packed else self._slots[0]
 
     def sends(self, hop: Hop) -> list[Transfer]:
         """What a hop sends: packed from this rank's own, or passed on as it came."""
         if hop.send is None:
             return []
-        if hop.step > 0 and hop.send.owner == hop.source:
-            return [(hop.send.peer, self.message(hop.step, hop.num_keys))]
-        return [(hop.send.peer, self._packed(hop.send))]
+        own = hop.step == 0 or hop.send.owner != hop.source
+        message = self._pack(hop.send) if own else self._message(hop.step, hop.num_keys)
+        return [(hop.send.peer, message)]
 
     def receives(self, hop: Hop) -> list[Transfer]:
         """Where a hop receives what the next one holds."""
         if hop.receive is None:
             return []
-        return [(hop.receive.peer, self.message(hop.step + 1, hop.receive.num_keys))]
+        return [(hop.receive.peer, self._message(hop.step + 1, hop.receive.num_keys))]
 
     def held(self, hop: Hop) -> tuple[torch.Tensor, torch.Tensor]:
         """k_GSD and v_GSE that a hop computes with: this rank's own as they are, or what came in."""
-        return self._own if hop.step == 0 else self.parts(self.message(hop.step, hop.num_keys))
+        return self._own if hop.step == 0 else self._parts(self._message(hop.step, hop.num_keys))
 
-    def _packed(self, transfer: PlannedTransfer) -> torch.Tensor:
-        message = self._outgoing[: transfer.num_keys * self._per_key]
-        for own, packed in zip(self._own, self.parts(message), strict=True):
+    def _message(self, step: int, num_keys: int) -> torch.Tensor:
+        """The part of a step's slot that keys and values of `num_keys` keys fill."""
+        return self._slots[step % 2][: num_keys * self._per_key]
+
+    def _pack(self, transfer: PlannedTransfer) -> torch.Tensor:
+        message = self._packed[: transfer.num_keys * self._per_key]
+        for own, packed in zip(self._own, self._parts(message), strict=True):
             start = 0
             for keys in transfer.keys:
                 packed[:, start : start + len(keys)].copy_(own[:, keys.slice])
                 start += len(keys)
         return message
+
+    def _parts(self, message: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """A message as k_GSD and v_GSE."""
+        num_heads, _, head_dim = self._own[0].shape
+        num_keys = message.numel() // self._per_key
+        k, v = message.tensor_split([num_heads * num_keys * head_dim])
+        return k.view(num_heads, num_keys, head_dim), v.view(num_heads, num_keys, self._own[1].shape[2])
 
 
 @torch.no_grad()
@@ -132,7 +89,6 @@ def ring_attention(
     exchange: Exchange,
     kernel: Kernel,
     scale: float,
-    buffers: RingBuffers,
     softcap: float | None = None,
     sink_H: torch.Tensor | None = None,
     log: HopLog | None = None,
@@ -140,12 +96,12 @@ def ring_attention(
 ) -> torch.Tensor:
     """This rank's attention over the keys of all ranks: out_HTE in the dtype of q, laid out query by query.
 
-    `buffers` must fit `buffer_sizes(hops, rank)`. `log` learns of each piece of work. With `overwrite_q` the result may
-    take the place of q in memory. Raises `InfrastructureError` from the exchange, with the place where it happened.
+    `log` learns of each piece of work. With `overwrite_q` the result may take the place of q in memory.
+    Raises `InfrastructureError` from the exchange, with the place where it happened.
     """
     log = HopLog() if log is None else log
     total = Accumulator.empty_for(q_HTD, v_GSE.shape[2])
-    travelling = _KeysAndValues(k_GSD, v_GSE, buffers, buffer_sizes(hops, exchange.rank))
+    travelling = TravellingKeys(k_GSD, v_GSE, buffer_sizes(hops, exchange.rank))
     for number, hop in enumerate(hops):
         with log.hop(number, len(hops)):
             exchange.start(sends=travelling.sends(hop), receives=travelling.receives(hop))

@@ -15,14 +15,14 @@ from typing import Any
 import torch
 
 from longdoc.errors import ModelError
-from longdoc.ring.attention import RingBuffers, ring_attention
+from longdoc.ring.attention import ring_attention
 from longdoc.ring.exchange import Exchange
 from longdoc.ring.forensics import HopLog, Report, first_nonfinite
 from longdoc.ring.kernels import Kernel
 from longdoc.ring.layout import Layout
 from longdoc.ring.mask import Mask
 from longdoc.ring.model_mask import ModelMask, refuse_contradictions
-from longdoc.ring.plan import BufferSizes, Hop, buffer_sizes, plan_hops
+from longdoc.ring.plan import Hop, plan_hops
 
 RING_ATTENTION = "longdoc_ring"
 
@@ -56,8 +56,7 @@ class RingContext:
         self.num_calls = 0
         self.nonfinite: tuple[int, int] | None = None
         self._num_tokens = layout.num_tokens_of(exchange.rank)
-        self._plans: dict[Mask, tuple[tuple[Hop, ...], BufferSizes]] = {}
-        self._buffers: RingBuffers | None = None
+        self._plans: dict[Mask, tuple[Hop, ...]] = {}
 
     def attend(
         self,
@@ -80,24 +79,19 @@ class RingContext:
         self.num_calls += 1
         q_own, k_own, v_own = self._own(q_HTD, k_GSD, v_GSE)
         self._look_for_nonfinite(layer, q_own, k_own, v_own)
-        hops, sizes = self._plan(mask)
         out_HTE = ring_attention(
             q_own,
             k_own,
             v_own,
-            hops=hops,
+            hops=self._plan(mask),
             exchange=self.exchange,
             kernel=self.kernel,
             scale=scale,
-            buffers=self._buffers_for(k_own, v_own, sizes),
             softcap=softcap,
             sink_H=sink_H,
             log=self.log,
             overwrite_q=overwrite_q,
         )
-        # What a layer does before its attention takes as much memory as the attention itself; the buffers would stand
-        # beside it for nothing.
-        self.release()
         return out_HTE if self._num_tokens else q_HTD.new_zeros((*q_HTD.shape[:2], v_GSE.shape[2]))
 
     def _own(self, *tensors_HTD: torch.Tensor) -> list[torch.Tensor]:
@@ -114,23 +108,10 @@ class RingContext:
         if self.nonfinite is None and (place := first_nonfinite(tensors_HTD)) is not None:
             self.nonfinite = layer, int(self.layout.positions(self.exchange.rank)[place])
 
-    def _plan(self, mask: Mask) -> tuple[tuple[Hop, ...], BufferSizes]:
+    def _plan(self, mask: Mask) -> tuple[Hop, ...]:
         if mask not in self._plans:
-            hops = plan_hops(self.layout, self.exchange.rank, mask)
-            self._plans[mask] = hops, buffer_sizes(hops, self.exchange.rank)
+            self._plans[mask] = plan_hops(self.layout, self.exchange.rank, mask)
         return self._plans[mask]
-
-    def _buffers_for(self, k_GSD: torch.Tensor, v_GSE: torch.Tensor, sizes: BufferSizes) -> RingBuffers:
-        """Buffers that serve this layer: those of the layers before, unless they are too small for it."""
-        if self._buffers is None or not self._buffers.fit(k_GSD, v_GSE, sizes):
-            before = (0, 0, 0) if self._buffers is None else self._buffers.num_elements
-            self._buffers = None  # Let go before the larger ones exist.
-            self._buffers = RingBuffers.allocate(k_GSD, v_GSE, sizes, before)
-        return self._buffers
-
-    def release(self) -> None:
-        """Let the buffers go; the next layer allocates them anew."""
-        self._buffers = None
 
     def assert_engaged(self, num_layers: int) -> None:
         """Raise `ModelError` unless the ring ran once for each layer since the last check; then count anew."""
@@ -147,16 +128,12 @@ _active: ContextVar[RingContext | None] = ContextVar("longdoc_ring_context", def
 
 @contextmanager
 def use_ring(context: RingContext) -> Iterator[RingContext]:
-    """Attention of models that were loaded with "longdoc_ring" runs on this ring, in this thread, until the block ends.
-
-    The buffers are let go at the end.
-    """
+    """Attention of models that were loaded with "longdoc_ring" runs on this ring, in this thread, in the block."""
     token = _active.set(context)
     try:
         yield context
     finally:
         _active.reset(token)
-        context.release()
 
 
 def register_ring_attention() -> None:

@@ -11,39 +11,59 @@ import torch
 from transformers import AttentionInterface, AttentionMaskInterface, LlamaConfig, LlamaForCausalLM
 from transformers.masking_utils import eager_mask
 
-from longdoc.ring.attention import RingBuffers, ring_attention
+from longdoc.ring.attention import ring_attention
 from longdoc.ring.exchange import Exchange
 from longdoc.ring.forensics import HopLog
 from longdoc.ring.hook import RingContext, register_ring_attention, use_ring
 from longdoc.ring.kernels import Kernel, choose_kernel
 from longdoc.ring.layout import Layout
-from longdoc.ring.mask import CAUSAL
-from longdoc.ring.plan import buffer_sizes, plan_hops
+from longdoc.ring.mask import CAUSAL, Mask
+from longdoc.ring.plan import plan_hops
 
 Float64s = npt.NDArray[np.float64]
 NUM_HEADS, NUM_KV_HEADS, HEAD_DIM, VOCABULARY, NUM_LAYERS = 4, 2, 16, 128, 2
 
 
-def random_qkv(num_tokens: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """q_HTD, k_GTD, v_GTD in float64, wide enough that the softmax is far from flat."""
+QKV = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+def random_qkv(num_tokens: int, *, num_kv_heads: int = NUM_KV_HEADS, value_dim: int = HEAD_DIM) -> QKV:
+    """q_HTD, k_GTD, v_GTE in float64, wide enough that the softmax is far from flat."""
     generator = torch.Generator().manual_seed(num_tokens)
     q, k, v = (
-        2 * torch.randn((heads, num_tokens, HEAD_DIM), generator=generator, dtype=torch.float64)
-        for heads in (NUM_HEADS, NUM_KV_HEADS, NUM_KV_HEADS)
+        2 * torch.randn((heads, num_tokens, dim), generator=generator, dtype=torch.float64)
+        for heads, dim in ((NUM_HEADS, HEAD_DIM), (num_kv_heads, HEAD_DIM), (num_kv_heads, value_dim))
     )
     return q, k, v
 
 
-def attention_by_definition(q_HTD: torch.Tensor, k_GTD: torch.Tensor, v_GTD: torch.Tensor, scale: float) -> Float64s:
-    """Causal softmax attention in float64 with numpy, a head at a time, nothing online, nothing in blocks."""
-    q, k, v = (tensor.double().numpy() for tensor in (q_HTD, k_GTD, v_GTD))
-    out = np.empty_like(q)
+def attention_by_definition(
+    q_HTD: torch.Tensor,
+    k_GTD: torch.Tensor,
+    v_GTE: torch.Tensor,
+    scale: float,
+    *,
+    mask: Mask = CAUSAL,
+    softcap: float | None = None,
+    sink_H: torch.Tensor | None = None,
+) -> Float64s:
+    """Softmax attention in float64 with numpy, a head at a time, nothing online, nothing in blocks."""
+    q, k, v = (tensor.double().numpy() for tensor in (q_HTD, k_GTD, v_GTE))
+    num_tokens = q.shape[1]
+    out = np.empty((q.shape[0], num_tokens, v.shape[2]))
+    ahead = np.arange(num_tokens)[None, :] - np.arange(num_tokens)[:, None]
+    left, right = (num_tokens if reach is None else reach for reach in (mask.left, mask.right))
     for head in range(q.shape[0]):
         group = head // (q.shape[0] // k.shape[0])
         scores = scale * (q[head] @ k[group].T)
-        scores[np.triu_indices(scores.shape[0], k=1)] = -np.inf
+        if softcap is not None:
+            scores = softcap * np.tanh(scores / softcap)
+        scores[(ahead < -left) | (ahead > right)] = -np.inf
+        # A sink is one more column of scores, and its weight is dropped after the softmax.
+        sink = np.full((num_tokens, 1), -np.inf if sink_H is None else float(sink_H[head]))
+        scores = np.concatenate([scores, sink], axis=1)
         weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-        out[head] = (weights / weights.sum(axis=1, keepdims=True)) @ v[group]
+        out[head] = (weights / weights.sum(axis=1, keepdims=True))[:, :-1] @ v[group]
     return out
 
 
@@ -51,22 +71,27 @@ def shard_attention(
     exchange: Exchange,
     layout: Layout,
     kernel: Kernel,
-    qkv: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
+    qkv: QKV,
     report: Callable[[int, int], None] = lambda hop, num_hops: None,
+    *,
+    mask: Mask = CAUSAL,
+    softcap: float | None = None,
+    sink_H: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """One rank's part of the ring attention over whole q, k, v."""
     positions = torch.from_numpy(layout.positions(exchange.rank))
-    q, k, v = (tensor[:, positions] for tensor in qkv)
-    hops = plan_hops(layout, exchange.rank, CAUSAL)
+    # As models hand them over: token by token in memory.
+    q, k, v = (tensor.transpose(0, 1)[positions].transpose(0, 1) for tensor in qkv)
     return ring_attention(
         q,
         k,
         v,
-        hops=hops,
+        hops=plan_hops(layout, exchange.rank, mask),
         exchange=exchange,
         kernel=kernel,
         scale=HEAD_DIM**-0.5,
-        buffers=RingBuffers.allocate(k, v, buffer_sizes(hops, exchange.rank)),
+        softcap=softcap,
+        sink_H=sink_H,
         log=HopLog(lambda _, hop, num_hops: report(hop, num_hops)),
     )
 
