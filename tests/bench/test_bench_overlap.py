@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from longdoc.bench import overlap
 from longdoc.bench.overlap import OverlapShape, WatchedExchange, bench_overlap, expected_ratio
 from longdoc.ring.exchange import Exchange
 from longdoc.ring.exchange.loopback import run_ranks
@@ -55,6 +56,45 @@ def test_a_tiny_run_measures_every_mode() -> None:
     assert report.facts["transfer / compute of a hop"] == pytest.approx(0.01 / (alone / 4), rel=1e-2)
 
 
-def test_a_link_slowed_to_a_fraction_has_a_target() -> None:
-    report = bench_overlap(OverlapShape(num_tokens=64, num_layers=1), repeats=1, report=lambda _: None)
-    assert [(target.relation, target.bound) for target in report.targets] == [("at most", 1.10)]
+class Rehearsed:
+    """A contestant whose times are known: a pass of 8 layers on 2 ranks computes for 1.6 s, so a hop for 0.1 s."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        self.shaped: list[float] = []
+
+    def __enter__(self) -> "Rehearsed":
+        RUNS.append(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def call(self, command: str, argument: float = 0) -> list[float]:
+        if command == "shape":
+            self.shaped.append(argument)
+        return [1_000_000, 2_000_000]
+
+    def seconds(self, _: str, mode: str) -> float:
+        return {"alone": 1.6, "free": 1.61, "overlapped": 1.92, "blocking": 2.3}[mode]
+
+
+RUNS: list[Rehearsed] = []
+
+
+def test_the_link_is_slowed_to_the_fraction_and_the_wall_time_held_against_its_target(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(overlap, "Contestant", Rehearsed)
+    report = bench_overlap(OverlapShape(num_layers=8), fraction=0.5, repeats=3, report=lambda _: None)
+    # The busiest rank sends 2 MB a transfer, which shall take half of 0.1 s: 40 MB/s.
+    assert RUNS.pop().shaped == [pytest.approx(40e6)]
+    assert report.facts["transfer / compute of a hop"] == 0.5
+    assert [str(target) for target in report.targets] == [
+        "MISS wall time under the slowed link / compute alone: 1.200, target at most 1.100"
+    ]
+    assert [row[4:] for row in report.tables[0].rows] == [
+        (1.0, 1.0),
+        (pytest.approx(1.00625), 1.0),
+        (pytest.approx(1.2), 1.0),
+        (pytest.approx(1.4375), pytest.approx(1.25)),
+    ]
