@@ -180,3 +180,16 @@ def test_the_whole_of_it_is_planned_to_take_less_than_eight_minutes():
     scale: GpuScale = SCALES["full"]
     steps = _steps(device, scale, dict.fromkeys(("torch", "flash-attn", "flash-attn-4", "cudnn")))
     assert sum(step.flops for step in steps) / device.flops_per_second < 480
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("num_ranks", [1, 2, 3, 5])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_on_a_gpu_a_loopback_ring_is_as_exact_as_its_kernel(dtype, num_ranks):
+    device = BenchDevice("cuda")
+    kernels, _ = available_kernels(device)
+    heads = HeadShape(num_heads=8, num_kv_heads=2, head_dim=64)
+    for name in kernels if dtype == torch.bfloat16 else ("torch",):
+        found = exactness(device, kernels[name], heads, dtype=dtype, num_tokens=1009, num_ranks=num_ranks)
+        assert found["ring error"] <= 2 * found["alone error"] + 1e-6, name
