@@ -148,7 +148,7 @@ def test_a_ring_larger_than_the_machine_is_refused_at_once(here, tmp_path, book)
         (("--outputs", "embeddings,poems"), "--outputs poems: not one of embeddings, logprobs."),
         (("--outputs", ","), "--outputs is empty"),
         (("--ring-size", "two"), "neither auto nor a whole number"),
-        (("--layout", "striped"), "'striped' is not one of 'zigzag', 'contiguous'"),
+        (("--layout", "spiral"), "'spiral' is not one of 'zigzag', 'contiguous', 'striped'"),
     ],
 )
 def test_options_that_cannot_be(here, tmp_path, book, arguments, said):

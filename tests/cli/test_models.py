@@ -67,3 +67,20 @@ def test_check_says_no_with_the_reason_and_another_code(
     assert isinstance(result.exception, CheckFailed)
     assert result.exception.exit_code == 1
     assert "model tiny-random cannot run on a ring: it has LlamaMLP" in str(result.exception)
+
+
+def test_list_shows_what_was_pulled_beside_the_built_in_models(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("LONGDOC_CACHE", str(tmp_path))
+    folder = tmp_path / "models" / "hf-acme--small-0123456789ab"
+    folder.mkdir(parents=True)
+    half_made = tmp_path / "models" / ".pull-0123"
+    half_made.mkdir()
+    marker = {"name": "acme/small", "source": f"hf:acme/small@{'01' * 20}", "source_sha256": "ab" * 32}
+    for path in (folder, half_made):
+        (path / "longdoc.json").write_text(json.dumps(marker))
+    rows = json.loads(CliRunner().invoke(models, ["list", "--json"]).stdout)
+    assert rows[2:] == [
+        {"name": "acme/small", "source": marker["source"], "sha256": "ab" * 32, "path": str(folder)},
+    ]
+    shown = CliRunner().invoke(models, ["list"]).stdout
+    assert f"acme/small\n  source  {marker['source']}\n  sha256  {'ab' * 32}\n  path    {folder}\n" in shown

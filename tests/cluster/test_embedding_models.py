@@ -24,11 +24,11 @@ TOLERANCE = 1e-6
 class Prepared:
     """A saved model, the configuration of a run with it, the document as it would be read, and the plain states."""
 
-    def __init__(self, made, folder, tokenizer, **options):
+    def __init__(self, made, folder, tokenizer, text=TEXT, **options):
         self.notes = []
         self.model = made.save(folder, tokenizer)
         self.config = settled(RunConfig(output="out", model=str(folder), **options), self.model, self.notes.append)
-        case = make_case(self.model, TEXT)
+        case = make_case(self.model, text)
         sequence = case.sequence
         self.prompt = prompt_token_ids(self.config, self.model)
         self.case = case.with_special_tokens((*sequence.prefix_token_ids, *self.prompt), sequence.suffix_token_ids)
@@ -115,6 +115,15 @@ def test_a_model_that_pools_its_end_token_reads_its_prompt_once(prepared, tmp_pa
         span=lambda start, stop: unit(made.text[stop - 1]),
         document=unit(made.states[-1]),
     )
+
+
+@pytest.mark.parametrize("pooling", ["mean_tokens", "lasttoken"])
+def test_special_tokens_on_ranks_without_text_are_pooled_into_the_document(prepared, tmp_path, pooling):
+    made = prepared(qwen3(pooling=pooling, prompts={"document": "Text: "}), text=" the")
+    assert (made.case.sequence.num_tokens, len(made.states)) == (1, 4 + 1)
+    written = made.written(tmp_path, num_ranks=5, layout="contiguous")
+    expected = made.states[-1] if pooling == "lasttoken" else made.states.mean(0)
+    assert_embeddings(written, made.case, span=lambda start, stop: unit(made.text[0]), document=unit(expected))
 
 
 def test_linear_layers_change_the_width_of_every_embedding(prepared, tmp_path):

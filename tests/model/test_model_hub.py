@@ -87,6 +87,8 @@ def test_a_model_of_the_hub_is_pinned_to_its_commit(
         ["1_Pooling/config.json", "config.json", "longdoc.json", "model.safetensors", "modules.json", "tokenizer.json"]
     )
     assert any(commit in line for line in lines)
+    fetched = [request for request in hub.requests if request.startswith("GET /acme")]
+    assert all(f"/resolve/{commit}/" in request for request in fetched), "a branch may move while files are fetched"
     (entry,) = [entry for entry in list_models() if entry.name == "acme/small"]
     assert (entry.source, entry.path) == (model.source, model.folder)
     assert len(entry.sha256) == 64
