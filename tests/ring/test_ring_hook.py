@@ -1,13 +1,13 @@
 """Unmodified transformers models on the ring: exact where they run, refused where they would be wrong."""
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from ring_oracles import (
     NUM_LAYERS,
-    VOCABULARY,
     document,
     gather,
     register_definition,
@@ -18,36 +18,18 @@ from ring_oracles import (
 from transformers import (
     AttentionInterface,
     AttentionMaskInterface,
-    Gemma2Config,
-    Gemma2ForCausalLM,
-    GptOssConfig,
-    GptOssForCausalLM,
     LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    Qwen2Config,
-    Qwen2ForCausalLM,
 )
 
 from longdoc.errors import ModelError
 from longdoc.ring.exchange import Exchange
 from longdoc.ring.exchange.loopback import LoopbackRing, run_ranks
-from longdoc.ring.hook import ModelMask, RingContext, register_ring_attention, use_ring
+from longdoc.ring.hook import RingContext, register_ring_attention, use_ring
 from longdoc.ring.kernels import choose_kernel
 from longdoc.ring.layout import LAYOUTS, Layout, LayoutKind
-from longdoc.ring.mask import Mask
+from longdoc.ring.model_mask import ModelMask
 
 TOLERANCES = {torch.float64: 1e-6, torch.float32: 1e-3}
-SHAPE = {
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "head_dim": 16,
-    "intermediate_size": 64,
-    "vocab_size": VOCABULARY,
-    "pad_token_id": 0,
-}
 
 
 @functools.cache
@@ -149,7 +131,7 @@ def test_attention_outside_of_a_ring_is_refused() -> None:
 
 def test_a_shard_of_another_size_than_the_layouts_is_refused() -> None:
     context = context_of(LoopbackRing(2).exchange(1), 9)
-    message = "rank 1 attends with 9 queries and 9 keys, but the layout gives it 4 tokens"
+    message = "rank 1 attends with 9 queries, 9 keys and 9 values, but the layout gives it 4 tokens"
     with pytest.raises(ValueError, match=message), use_ring(context):
         forward(llama("longdoc_ring", torch.float32), 9)
 
@@ -164,47 +146,9 @@ def test_a_layout_for_another_ring_is_refused() -> None:
         )
 
 
-def sliding_window() -> torch.nn.Module:
-    config = MistralConfig(**SHAPE, sliding_window=8)
-    return MistralForCausalLM._from_config(config, attn_implementation="longdoc_ring")
-
-
-def mixed_layers() -> torch.nn.Module:
-    config = Qwen2Config(**SHAPE, use_sliding_window=True, sliding_window=8, max_window_layers=1)
-    return Qwen2ForCausalLM._from_config(config, attn_implementation="longdoc_ring")
-
-
-def soft_capped() -> torch.nn.Module:
-    config = Gemma2Config(**SHAPE, layer_types=["full_attention"] * 2)
-    return Gemma2ForCausalLM._from_config(config, attn_implementation="longdoc_ring")
-
-
-def attention_sinks() -> torch.nn.Module:
-    config = GptOssConfig(**SHAPE, layer_types=["full_attention"] * 2, num_local_experts=2, num_experts_per_tok=1)
-    return GptOssForCausalLM._from_config(config, attn_implementation="longdoc_ring")
-
-
-@pytest.mark.parametrize(
-    ("make", "argument"),
-    [
-        (sliding_window, "MistralAttention asks its attention for sliding_window,"),
-        (mixed_layers, "Qwen2Attention asks its attention for sliding_window,"),
-        (soft_capped, "Gemma2Attention asks its attention for softcap,"),
-        (attention_sinks, "GptOssAttention asks its attention for s_aux,"),
-    ],
-)
-def test_models_that_ask_for_more_than_the_ring_does_are_refused_by_name(make: Any, argument: str) -> None:
-    register_ring_attention()
-    with pytest.raises(ModelError) as refusal, use_ring(one_rank(9)):
-        forward(make(), 9)
-    assert str(refusal.value) == (
-        f"{argument} which the ring does not support; choose another model (see `longdoc models list`)"
-    )
-
-
 @pytest.mark.parametrize(
     "options",
-    [{"novel_argument": 0.5}, {"is_causal": False}, {"dropout": 0.1}, {"output_attentions": True}],
+    [{"novel_argument": 0.5}, {"position_bias": torch.zeros(1)}, {"dropout": 0.1}, {"output_attentions": True}],
 )
 def test_anything_unknown_that_could_change_the_result_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ModelError, match=f"asks its attention for {next(iter(options))}"):
@@ -235,29 +179,56 @@ def _attend(mask: Any = None, batch: int = 1, **options: Any) -> Any:
 
 
 def causal_mask() -> ModelMask:
-    return AttentionMaskInterface()["longdoc_ring"](
-        batch_size=1, q_length=9, kv_length=9, mask_function=lambda b, h, q, k: k <= q, attention_mask=torch.ones(1, 9)
+    return ring_mask(lambda b, h, q, k: k <= q)
+
+
+def ring_mask(mask_function: Callable[..., Any]) -> ModelMask:
+    mask: ModelMask = AttentionMaskInterface()["longdoc_ring"](
+        batch_size=1, q_length=9, kv_length=9, mask_function=mask_function, attention_mask=torch.ones(1, 9)
     )
+    return mask
+
+
+DROPPED = "one of the two would be dropped in silence"
+
+
+def window_of_4(b: Any, h: Any, q: Any, k: Any) -> Any:
+    return (k <= q) & (k > q - 4)
 
 
 @pytest.mark.parametrize(
-    ("mask_function", "fault"),
+    ("mask_function", "options", "fault"),
     [
-        (lambda b, h, q, k: (k <= q) & (k > q - 4096), "hides the token at 0 to the one at 4096"),
-        (lambda b, h, q, k: (k <= q) & (k > q - 3_000_000), "hides the token at 0 to the one at 4194303"),
-        (lambda b, h, q, k: (k <= q) & (k // 100 == q // 100), "hides the token at 0 to the one at 127"),
-        (lambda b, h, q, k: q >= 0, "shows the token at 1 to the one at 0"),
-        (lambda b, h, q, k: k < q, "hides the token at 0 to the one at 0"),
+        (
+            window_of_4,
+            {},
+            "asks its attention for no window, but its mask is causal with a window of 4: " + DROPPED,
+        ),
+        (
+            None,
+            {"sliding_window": 4},
+            "asks its attention for a window of 4, but its mask is causal: " + DROPPED,
+        ),
+        (
+            window_of_4,
+            {"sliding_window": 5},
+            "asks its attention for a window of 5, but its mask is causal with a window of 4: " + DROPPED,
+        ),
+        (None, {"is_causal": False}, "says is_causal=False, but its mask is causal"),
+        (lambda b, h, q, k: q >= 0, {"is_causal": True}, "says is_causal=True, but its mask is bidirectional"),
+        (lambda b, h, q, k: q >= 0, {}, "says is_causal=True, but its mask is bidirectional"),
     ],
-    ids=["window", "huge window", "chunks", "bidirectional", "strictly before"],
 )
-def test_a_mask_that_is_not_exactly_causal_is_refused(mask_function: Any, fault: str) -> None:
-    mask = ModelMask(mask_function, None)
+def test_a_layer_whose_arguments_and_mask_disagree_is_refused(
+    mask_function: Callable[..., Any] | None, options: dict[str, Any], fault: str
+) -> None:
     with pytest.raises(ModelError) as refusal:
-        mask.assert_equals(Mask())
-    assert str(refusal.value) == (
-        f"the model's attention is not causal: it {fault}; choose another model (see `longdoc models list`)"
-    )
+        _attend(mask=None if mask_function is None else ring_mask(mask_function), **options)
+    assert str(refusal.value) == f"LlamaAttention {fault}; choose another model (see `longdoc models list`)"
+
+
+def test_a_layer_that_says_its_direction_in_an_argument_may_be_bidirectional() -> None:
+    _attend(mask=ring_mask(lambda b, h, q, k: q >= 0), is_causal=False)
 
 
 def test_padding_and_packed_documents_are_refused() -> None:
