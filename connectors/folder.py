@@ -1,6 +1,6 @@
 """Book files on disk: one named file, or the readable books of a folder.
 
-Owns which extensions are books and the order of a folder (by the bytes of the path). Refuses symlinks inside a folder
+Owns the order of a folder (by the bytes of the path). Refuses symlinks inside a folder
 and folders that are repositories; whatever is passed over is kept with its reason in `skipped`, for the user to see.
 """
 
@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from connectors.books import BookRef, list_book
 from connectors.faults import unreadable_message
+from connectors.formats import extensions, format_of_name, is_recognised
 from connectors.git import is_repository
-from connectors.text import TEXT_EXTENSIONS, BookRef, list_book
 from longdoc.errors import SourceError
 from longdoc.records import Unreadable, display
 
@@ -33,13 +34,13 @@ class BookSource:
 
 
 def open_book(path: Path, *, any_extension: bool = False) -> BookSource:
-    """One file. Raises `SourceError` for an extension that is not a book's, unless it is to be read as text anyhow."""
+    """One file. Raises `SourceError` where neither its name nor its content is a book's, unless it is one anyhow."""
     # Not Path.is_file: it raises where a link leads into a closed folder.
     if not os.path.isfile(path):  # noqa: PTH113
         raise SourceError(
             f"{display(str(path))} is neither a file nor a folder. Name a book, a folder of books or a repository."
         )
-    if not any_extension and not _is_book(path.name):
+    if not any_extension and not _is_book(path.name) and not _has_book_content(path):
         format_ = display(path.suffix) or "a file without extension"
         message = f"{display(str(path))}: cannot read {format_} yet; known: {_known()}."
         raise SourceError(f"{message} --kind book reads any file as text.")
@@ -69,11 +70,19 @@ def _path_bytes(skipped: tuple[str, str]) -> bytes:
 
 
 def _is_book(name: str) -> bool:
-    return os.path.splitext(name)[1].lower() in TEXT_EXTENSIONS  # noqa: PTH122, names may hold bytes that are no text
+    return format_of_name(name) is not None
+
+
+def _has_book_content(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return is_recognised(file, str(path))
+    except OSError:
+        return False
 
 
 def _known() -> str:
-    return ", ".join(TEXT_EXTENSIONS)
+    return ", ".join(extensions())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 Owns how a file becomes segments: `boilerplate` (what Project Gutenberg puts around a book), `front_matter` (what stands
 before the first heading, its table of contents included), `part`, `chapter`, `section` (prologue, epilogue, appendix
 and the like), and `text` for a book in which no heading was found. Each is a unit of its own, and together they are
-the file. Refuses an empty file and one that changed since it was listed; anything else is text in some encoding.
+the file. Refuses a file without a character; anything else is text in some encoding.
 """
 
 import hashlib
@@ -13,76 +13,18 @@ from pathlib import Path
 
 from connectors.building import Origin, Tiles
 from connectors.chapters import Heading, find_headings
-from connectors.decode import Decoded, decode_bytes, decoder_version
-from connectors.faults import unreadable_message
+from connectors.decode import Decoded, decode_bytes
 from connectors.gutenberg import find_body, read_header
 from connectors.markdown import find_markdown_headings
 from longdoc.encodings import encode_pieces
 from longdoc.errors import DocumentError
-from longdoc.files import sha256_file
-from longdoc.records import Document, DocumentKind, Unreadable, display
+from longdoc.records import Document, display
 
 MARKDOWN_EXTENSIONS = (".md", ".markdown")
-TEXT_EXTENSIONS = (".txt", ".text", *MARKDOWN_EXTENSIONS)
-# Raise it when the same bytes would become another text or other segments.
-_VERSION = "text-2"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BookRef:
-    """One text file, found and hashed but not read. `version` is the SHA-256 of its bytes."""
-
-    path: str
-    doc_id: str
-    version: str
-    connector_version: str
-    num_bytes_source: int
-    kind: DocumentKind = "book"
-
-    @property
-    def source_uri(self) -> str:
-        """The file's absolute path as a URI."""
-        return self.doc_id
-
-    def read(self) -> Document:
-        """The book. Raises `DocumentError`: reason `empty`, `changed` since it was listed, or `unreadable`.
-
-        Raises `InfrastructureError` where the machine is at fault.
-        """
-        path = Path(self.path)
-        try:
-            raw = path.read_bytes()
-        except OSError as error:
-            message = unreadable_message(self.path, error)
-            raise DocumentError(message, stage="read", reason="unreadable") from error
-        if hashlib.sha256(raw).hexdigest() != self.version:
-            message = f"{display(self.path)} changed between listing and reading. Run again when nothing writes to it."
-            raise DocumentError(message, stage="read", reason="changed")
-        return read_book(raw, path=path)
-
-
-def list_book(path: Path) -> BookRef | Unreadable:
-    """One file as a document to be read later. A file without read access is `Unreadable`.
-
-    Raises `InfrastructureError` where the machine is at fault.
-    """
-    path = path.resolve()
-    uri = path.as_uri()
-    try:
-        return BookRef(
-            path=str(path),
-            doc_id=uri,
-            version=sha256_file(path),
-            connector_version=f"{_VERSION}+{decoder_version()}",
-            num_bytes_source=path.stat().st_size,
-        )
-    except OSError as error:
-        message = unreadable_message(str(path), error)
-        return Unreadable(doc_id=uri, kind="book", source_uri=uri, stage="read", reason="unreadable", error=message)
 
 
 def read_book(raw: bytes, *, path: Path) -> Document:
-    """The bytes of a book as a document; `path` gives its address, its format and, failing all else, its title."""
+    """A text or Markdown book; `path` gives its address, which of the two it is and, failing all else, its title."""
     decoded = decode_bytes(raw)
     if not decoded.text:
         message = f"{display(str(path))} is empty: it holds no character of text. Leave it out, or fill it."

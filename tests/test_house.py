@@ -65,7 +65,7 @@ def test_the_sample_job_names_only_known_options() -> None:
 
 
 def test_the_sample_book_is_a_book() -> None:
-    from connectors.text import read_book
+    from connectors.books import read_book
 
     path = ROOT / "samples" / "the-lighthouse-ledger.md"
     chapters = [segment for segment in read_book(path.read_bytes(), path=path).segments if segment.kind == "chapter"]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from connectors.text import list_book
+from connectors.books import list_book
 from longdoc.cluster import ingest
 from longdoc.cluster.messages import DocumentSummary, IngestSpec
 from longdoc.cluster.placement import Capacity

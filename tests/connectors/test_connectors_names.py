@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from git_plumbing import commit_files, new_repository
 
+from connectors.books import BookRef, list_book, read_book
 from connectors.folder import open_book, open_folder
 from connectors.repository import open_repository
-from connectors.text import BookRef, list_book, read_book
 from longdoc.errors import DocumentError, InfrastructureError, SourceError
 from longdoc.records import Selection, Unreadable
 from pipelines.sources import open_sources
@@ -136,7 +136,7 @@ def test_a_bad_disk_is_no_fault_of_the_book(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(Path, "read_bytes", fail)
     with pytest.raises(InfrastructureError, match=message):
         ref.read()
-    monkeypatch.setattr("connectors.text.sha256_file", fail)
+    monkeypatch.setattr("connectors.books.sha256_file", fail)
     with pytest.raises(InfrastructureError, match=message):
         list_book(path)
     monkeypatch.setattr("connectors.folder.os.scandir", fail)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from connectors.text import BookRef, list_book, read_book
+from connectors.books import BookRef, list_book, read_book
 from longdoc.encodings import encode_text
 from longdoc.errors import DocumentError
 from longdoc.records import Document, Unreadable
@@ -175,7 +175,7 @@ def test_a_file_without_read_access_is_listed_as_unreadable(tmp_path: Path, monk
     def refuse(path: Path) -> str:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("connectors.text.sha256_file", refuse)
+    monkeypatch.setattr("connectors.books.sha256_file", refuse)
     (tmp_path / "b.txt").write_text("secret")
     listed = list_book(tmp_path / "b.txt")
     assert isinstance(listed, Unreadable)
