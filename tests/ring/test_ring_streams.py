@@ -1,5 +1,8 @@
 """The order of transfers and compute on a device, shown on a stand-in that runs streams in random order."""
 
+import gc
+import weakref
+
 import pytest
 from fake_streams import FakeCuda, Work
 
@@ -42,6 +45,10 @@ def test_compute_sees_the_keys_of_its_own_step_and_what_is_sent_is_what_was_rece
     assert computed == [step for step in range(7) for _ in range(2)]
     assert sent == list(range(6))
     assert transfers.is_idle
+
+
+class Kept:
+    """Stands for a tensor."""
 
 
 class NoOrder(TransferStream):
@@ -93,15 +100,34 @@ def test_the_host_stays_a_few_pieces_ahead_and_no_more():
     assert max(ahead) == 3
 
 
-def test_tensors_are_kept_until_their_transfer_is_done():
+def test_tensors_are_kept_until_what_could_take_their_memory_waits_for_them():
     cuda = FakeCuda(0)
     transfers = TransferStream("cuda", timeout_s=1e9, cuda=cuda, sleep=lambda _: cuda.run(1))
-    transfers.post("step", lambda: [Work(cuda, lambda: None)], ["a tensor"])
+    tensor = Kept()
+    seen = weakref.ref(tensor)
+    transfers.post("step", lambda: [Work(cuda, lambda: None)], [tensor])
+    del tensor
+    gc.collect()
+    assert seen() is not None
     transfers.join()
-    assert [posted.tensors for posted in transfers._in_flight] == [["a tensor"]]
+    gc.collect()
+    assert seen() is None
     assert not transfers.is_idle
     transfers.drain()
     assert transfers.is_idle
+
+
+def test_a_device_that_failed_is_not_idle():
+    cuda = FakeCuda(0)
+    transfers = TransferStream("cuda", timeout_s=1e9, cuda=cuda)
+    transfers.post("step", lambda: [Work(cuda, lambda: None)], [])
+    transfers.join()
+
+    def fail():
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    transfers._in_flight[0].done.query = fail
+    assert not transfers.is_idle
 
 
 def test_a_transfer_that_never_ends_is_named_after_its_time_out():

@@ -35,13 +35,21 @@ class Waitable(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Posted:
-    """One step's transfers. The tensors are kept until they are done, or their memory could be given away."""
+    """One step's transfers. The tensors are kept until the join: what could take their memory later comes after it."""
 
     name: str
     works: Sequence[Waitable]
     tensors: Sequence[torch.Tensor]
     since: float
-    done: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _InFlight:
+    """Transfers that were joined: the device has done them when `done` has happened."""
+
+    name: str
+    since: float
+    done: Any
 
 
 class TransferStream:
@@ -60,7 +68,7 @@ class TransferStream:
         self._device, self._cuda, self._clock, self._sleep = device, cuda, clock, sleep
         self._stream = cuda.Stream(device=device)
         self._posted: _Posted | None = None
-        self._in_flight: deque[_Posted] = deque()
+        self._in_flight: deque[_InFlight] = deque()
         self._marks: deque[Any] = deque()
 
     def post(self, name: str, batch: Callable[[], Sequence[Waitable]], tensors: Sequence[torch.Tensor]) -> None:
@@ -81,9 +89,7 @@ class TransferStream:
                 work.wait()
             done = self._stream.record_event()
         self._cuda.current_stream(self._device).wait_event(done)
-        self._in_flight.append(
-            _Posted(name=posted.name, works=(), tensors=posted.tensors, since=posted.since, done=done)
-        )
+        self._in_flight.append(_InFlight(name=posted.name, since=posted.since, done=done))
         self.pace()
 
     def pace(self) -> None:
@@ -103,8 +109,11 @@ class TransferStream:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no transfer is under way."""
-        self._forget_done()
+        """Whether no transfer is under way, as far as the device can tell: one that failed answers nothing."""
+        try:
+            self._forget_done()
+        except RuntimeError:
+            return False
         return self._posted is None and not self._in_flight
 
     def _await(self, event: Any) -> None:
