@@ -3,8 +3,8 @@
 Owns the choice of the matrix product and the sizes of tiles. float32 goes through oneDNN (`mkldnn::_linear_pointwise`,
 private to torch, checked with torch 2.13; this file is its only door), which uses 512-bit instructions on every CPU
 that has them, while MKL uses them on Intel's alone. Half precision is widened tile by tile and computed in float32.
-Legend: H query heads in G groups of R, T queries, S keys, D head dimension of queries and keys, E of values; in a tile
-t queries of the R heads of a group are folded into M = R · t rows, and meet N keys.
+Legend: H query heads in G groups of R, T queries, S keys, D head dimension of queries and keys, E of values. In a tile
+the queries of a group's R heads are folded, query by query, into M rows, which meet N keys.
 """
 
 import math
@@ -13,9 +13,9 @@ import torch
 
 from longdoc.ring.mask import Band
 
-# Rows and keys of a tile: 1 MiB of float32 scores, which stay in the second-level cache between the passes over them.
+# Rows a thread and keys of a tile: 2 MiB of float32 scores, which stay in a core's caches between the passes over them.
 _ROWS = 512
-_KEYS = 512
+_KEYS = 1024
 _LOG2_E = math.log2(math.e)
 
 
@@ -30,36 +30,54 @@ def tiled_attention(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Attention of a checked block: out_HTE and natural lse_HT in float32 (float64 for float64)."""
     num_heads, num_queries, _ = q_HTD.shape
-    num_groups, num_keys, value_dim = v_GSE.shape
+    num_groups, _, value_dim = v_GSE.shape
     heads_in_group = num_heads // num_groups
     dtype = torch.float64 if q_HTD.dtype == torch.float64 else torch.float32
     # Laid out query by query, as the accumulator that this is merged into.
-    out_HTE = torch.empty((num_queries, num_heads, value_dim), dtype=dtype).transpose(0, 1)
-    lse_HT = torch.empty((num_queries, num_heads), dtype=dtype).transpose(0, 1)
-    step = _queries_in_tile(heads_in_group)
+    out_THE = torch.empty((num_queries, num_heads, value_dim), dtype=dtype)
+    lse_TH = torch.empty((num_queries, num_heads), dtype=dtype)
+    # Scores come out multiplied by log2 e, because exp2 takes a quarter of the time of exp here.
+    factor = scale * _LOG2_E if softcap is None else scale / softcap
+    step = _queries_in_tile(band, heads_in_group)
     for start in range(0, num_queries, step):
         queries = range(start, min(start + step, num_queries))
-        keys = _visible(band, queries, num_keys)
-        shifted = Band(
-            lower=None if band.lower is None else band.lower + queries.start - keys.start,
-            upper=None if band.upper is None else band.upper + queries.start - keys.start,
-        )
         for group in range(num_groups):
-            tile = slice(group * heads_in_group, (group + 1) * heads_in_group), slice(queries.start, queries.stop)
-            out_HTE[tile], lse_HT[tile] = _attend(
-                q_HTD[tile].to(dtype),
-                k_GSD[group, keys.start : keys.stop],
-                v_GSE[group, keys.start : keys.stop],
-                band=shifted,
-                scale=scale,
-                softcap=softcap,
-            )
-    return out_HTE, lse_HT
+            place = slice(start, queries.stop), slice(group * heads_in_group, (group + 1) * heads_in_group)
+            q_TRD = q_HTD.transpose(0, 1)[place].to(dtype) * factor
+            rows = _attend(q_TRD.flatten(0, 1), k_GSD[group], v_GSE[group], queries, band, softcap)
+            out_THE[place], lse_TH[place] = rows.result(heads_in_group)
+    return out_THE.transpose(0, 1), lse_TH.transpose(0, 1)
 
 
-def _queries_in_tile(heads_in_group: int) -> int:
-    """A power of two, so that ragged last tiles come in few sizes: oneDNN compiles code for each (0.6 ms a size)."""
-    return 1 << max(0, (_ROWS // heads_in_group).bit_length() - 1)
+def _queries_in_tile(band: Band, heads_in_group: int) -> int:
+    """As many as fill the caches of all threads, but with more threads no more than a window is wide.
+
+    A power of two, so that the tiles at the ends come in few sizes: oneDNN compiles code for each size (0.6 ms).
+    """
+    num_queries = max(1, _ROWS // heads_in_group)
+    most = num_queries * torch.get_num_threads()
+    if band.lower is not None and band.upper is not None:
+        most = max(num_queries, min(most, band.upper - band.lower + 1))
+    return 1 << (most.bit_length() - 1)
+
+
+def _attend(
+    q_MD: torch.Tensor, k_SD: torch.Tensor, v_SE: torch.Tensor, queries: range, band: Band, softcap: float | None
+) -> "_OnlineSoftmax":
+    """One tile of queries over all the keys that they see."""
+    rows = _OnlineSoftmax(q_MD, v_SE.shape[1])
+    heads = len(q_MD) // len(queries)
+    visible = _visible(band, queries, len(k_SD))
+    for start in range(visible.start, visible.stop, _KEYS):
+        keys = range(start, min(start + _KEYS, visible.stop))
+        seeing = _seeing(band, queries, keys)
+        place = slice((seeing.start - queries.start) * heads, (seeing.stop - queries.start) * heads)
+        # Whole rows: oneDNN takes 400 times as long for keys that lie apart, as a model's own do.
+        k_ND, v_NE = (tensor[start : keys.stop].to(q_MD.dtype).contiguous() for tensor in (k_SD, v_SE))
+        scores_MN = _scores(q_MD[place], k_ND, softcap)
+        _hide(scores_MN.view(len(seeing), heads, len(keys)), band, seeing.start - start)
+        rows.add(place, scores_MN, v_NE)
+    return rows
 
 
 def _visible(band: Band, queries: range, num_keys: int) -> range:
@@ -69,42 +87,15 @@ def _visible(band: Band, queries: range, num_keys: int) -> range:
     return range(start, stop)
 
 
-# The online softmax: for each tile of keys with scores s, m' = max(m, max s), p = 2^(s - m'),
-#     l' = 2^(m - m') l + Σ p,   o' = 2^(m - m') o + p v;   in the end out = o / l and lse = m + log l.
-# Source: Milakov and Gimelshein, arXiv:1805.02867; in tiles: Rabe and Staats, arXiv:2112.05682, and Dao et al.,
-# arXiv:2205.14135. Scores are multiplied by log2 e, because exp2 takes a quarter of the time of exp here.
-def _attend(
-    q_RTD: torch.Tensor,
-    k_SD: torch.Tensor,
-    v_SE: torch.Tensor,
-    *,
-    band: Band,
-    scale: float,
-    softcap: float | None,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """One tile of queries over all its keys: out_RTE and lse_RT."""
-    num_heads, num_queries, head_dim = q_RTD.shape
-    q_MD = (q_RTD * (scale * _LOG2_E if softcap is None else scale / softcap)).reshape(-1, head_dim)
-    # Finite, so that a tile that a row does not see at all leaves it as it was: -inf - (-inf) is NaN.
-    max_M1 = q_MD.new_full((q_MD.shape[0], 1), torch.finfo(q_MD.dtype).min)
-    total_M1 = torch.zeros_like(max_M1)
-    out_ME = q_MD.new_zeros((q_MD.shape[0], v_SE.shape[1]))
-    for start in range(0, k_SD.shape[0], _KEYS):
-        # Whole rows: oneDNN takes 400 times as long for keys that lie apart, as a model's own do.
-        k_ND, v_NE = (tensor[start : start + _KEYS].to(q_MD.dtype).contiguous() for tensor in (k_SD, v_SE))
-        scores_MN = _scores(q_MD, k_ND, softcap)
-        _hide(scores_MN.view(num_heads, num_queries, -1), band, start)
-        before_M1, max_M1 = max_M1, torch.maximum(max_M1, scores_MN.amax(dim=1, keepdim=True))
-        weights_MN = scores_MN.sub_(max_M1).exp2_()
-        fading_M1 = before_M1.sub_(max_M1).exp2_()
-        torch.addcmul(weights_MN.sum(dim=1, keepdim=True), total_M1, fading_M1, out=total_M1)
-        torch.addcmul(_product(weights_MN, v_NE.T), out_ME, fading_M1, out=out_ME)
-    lse_M1 = total_M1.log2().add_(max_M1).div_(_LOG2_E)
-    return out_ME.div_(total_M1).view(num_heads, num_queries, -1), lse_M1.view(num_heads, num_queries)
+def _seeing(band: Band, queries: range, keys: range) -> range:
+    """The queries that see at least one of `keys`."""
+    start = queries.start if band.upper is None else max(queries.start, keys.start - band.upper)
+    stop = queries.stop if band.lower is None else min(queries.stop, keys.stop - band.lower)
+    return range(start, stop)
 
 
 def _scores(q_MD: torch.Tensor, k_ND: torch.Tensor, softcap: float | None) -> torch.Tensor:
-    """Scores times log2 e: scores_MN of scaled queries."""
+    """Scores times log2 e of scaled queries: scores_MN."""
     if softcap is None:
         return _product(q_MD, k_ND)
     return _product(q_MD, k_ND, "tanh").mul_(softcap * _LOG2_E)
@@ -119,18 +110,44 @@ def _product(a_MK: torch.Tensor, b_NK: torch.Tensor, then: str = "none") -> torc
     return product_MN.tanh_() if then == "tanh" else product_MN
 
 
-def _hide(scores_RTN: torch.Tensor, band: Band, first_key: int) -> None:
-    """Set to -inf, in place, what the band hides in a tile whose first key is `first_key`."""
-    _, num_queries, num_keys = scores_RTN.shape
-    if band.upper is not None:
-        # Query 0 sees the fewest keys on this side: up to `upper`. Columns before that are seen by all.
-        start = max(0, band.upper + 1 - first_key)
-        if start < num_keys:
-            hidden_TN = scores_RTN.new_full((num_queries, num_keys - start), -torch.inf)
-            scores_RTN[:, :, start:] += hidden_TN.triu_(band.upper + 1 - first_key - start)
-    if band.lower is not None:
-        # The last query sees the fewest keys on this side: from T - 1 + `lower` on.
-        stop = min(num_keys, num_queries - 1 + band.lower - first_key)
-        if stop > 0:
-            hidden_TN = scores_RTN.new_full((num_queries, stop), -torch.inf)
-            scores_RTN[:, :, :stop] += hidden_TN.tril_(band.lower - 1 - first_key)
+def _hide(scores_TRN: torch.Tensor, band: Band, ahead: int) -> None:
+    """Set to -inf, in place, what the band hides in a tile whose first query is `ahead` places after its first key."""
+    num_queries, _, num_keys = scores_TRN.shape
+    if band.upper is not None and (start := max(0, ahead + band.upper + 1)) < num_keys:
+        # The first query sees the fewest keys on this side; the columns before `start` are seen by all.
+        hidden_TN = scores_TRN.new_full((num_queries, num_keys - start), -torch.inf)
+        scores_TRN[:, :, start:] += hidden_TN.triu_(ahead + band.upper + 1 - start)[:, None]
+    if band.lower is not None and (stop := min(num_keys, ahead + num_queries - 1 + band.lower)) > 0:
+        # The last query sees the fewest keys on this side; the columns from `stop` on are seen by all.
+        hidden_TN = scores_TRN.new_full((num_queries, stop), -torch.inf)
+        scores_TRN[:, :, :stop] += hidden_TN.tril_(ahead + band.lower - 1)[:, None]
+
+
+# For each tile of keys with scores s, in powers of two:   m' = max(m, max s),   p = 2^(s - m'),
+#     l' = 2^(m - m') l + Σ p,   o' = 2^(m - m') o + p v;   in the end out = o / l and lse = (m + log2 l) / log2 e.
+# Source: Milakov and Gimelshein, arXiv:1805.02867; in tiles: Rabe and Staats, arXiv:2112.05682, and Dao et al.,
+# arXiv:2205.14135.
+class _OnlineSoftmax:
+    """The running maximum, sum and weighted values of the rows of a tile."""
+
+    def __init__(self, q_MD: torch.Tensor, value_dim: int) -> None:
+        # Finite, so that keys that a row does not see at all leave it as it was: -inf - (-inf) is NaN.
+        self._max_M1 = q_MD.new_full((len(q_MD), 1), torch.finfo(q_MD.dtype).min)
+        self._total_M1 = q_MD.new_zeros((len(q_MD), 1))
+        self._out_ME = q_MD.new_zeros((len(q_MD), value_dim))
+
+    def add(self, place: slice, scores_MN: torch.Tensor, v_NE: torch.Tensor) -> None:
+        """Take in further keys for some of the rows; overwrites the scores."""
+        max_M1, total_M1, out_ME = self._max_M1[place], self._total_M1[place], self._out_ME[place]
+        new_max_M1 = torch.maximum(max_M1, scores_MN.amax(dim=1, keepdim=True))
+        weights_MN = scores_MN.sub_(new_max_M1).exp2_()
+        fading_M1 = torch.sub(max_M1, new_max_M1).exp2_()
+        torch.addcmul(weights_MN.sum(dim=1, keepdim=True), total_M1, fading_M1, out=total_M1)
+        torch.addcmul(_product(weights_MN, v_NE.T), out_ME, fading_M1, out=out_ME)
+        max_M1.copy_(new_max_M1)
+
+    def result(self, heads_in_group: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """out_TRE and natural lse_TR."""
+        lse_M1 = self._total_M1.log2().add_(self._max_M1).div_(_LOG2_E)
+        out_ME = self._out_ME.div_(self._total_M1)
+        return out_ME.view(-1, heads_in_group, out_ME.shape[1]), lse_M1.view(-1, heads_in_group)
