@@ -78,7 +78,12 @@ DOCUMENTS = (
     _column("tokens_sha256", _STRING, "SHA-256 of the token ids as little-endian int32, hexadecimal."),
     _column("model", _STRING, "Name of the model."),
     _column("model_digest", _STRING, "SHA-256 over the model's configuration, weights and tokenizer."),
-    _nullable("model_check_error", _FLOAT64, "Largest difference of a log-prob between ring and one rank, in nats."),
+    _nullable(
+        "model_check_error",
+        _FLOAT64,
+        "Largest difference between a ring and one rank on the check's text: of a log-prob, in nats; of a final state, "
+        "relative to the largest, where the model has no log-probs.",
+    ),
     _column("tokenizer_sha256", _STRING, "SHA-256 of the tokenizer's file."),
     _column(
         "prefix_token_ids", _IDS, "Special tokens and the model's prompt, seen before the text; not rows of tokens."

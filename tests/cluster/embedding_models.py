@@ -86,7 +86,12 @@ class EmbeddingModel:
 def encoder(**fields: Any) -> EmbeddingModel:
     """A ModernBERT with windows in two of three layers, and its own tokens around a text."""
     config = ModernBertConfig(
-        **SIZES, vocab_size=49152, pad_token_id=0, global_attn_every_n_layers=3, local_attention=16
+        **SIZES,
+        **dict.fromkeys(("pad_token_id", "bos_token_id", "cls_token_id"), 1),
+        **dict.fromkeys(("eos_token_id", "sep_token_id"), 2),
+        vocab_size=49152,
+        global_attn_every_n_layers=3,
+        local_attention=16,
     )
     return EmbeddingModel(config=config, around=("<|im_start|>", "<|im_end|>"), **fields)
 
