@@ -1,0 +1,165 @@
+"""Tiles of matrix products: their sizes change nothing, and they are used where they are said to be."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from kernel_oracles import block_by_definition, errors, random_block
+
+from longdoc.ring.kernels import torch_cpu, torch_tiles
+from longdoc.ring.kernels.torch_cpu import torch_cpu_kernel
+from longdoc.ring.kernels.torch_tiles import tiled_attention
+from longdoc.ring.mask import FULL, LOWER_TRIANGLE, Band
+
+BANDS = {
+    "full": (FULL, 70, 90),
+    "triangle": (LOWER_TRIANGLE, 90, 90),
+    "window": (Band(lower=-6, upper=0), 90, 90),
+    "wide window": (Band(lower=-40, upper=40), 90, 90),
+    "offset band": (Band(lower=-50, upper=30), 100, 80),
+    "upper triangle": (Band(lower=0), 60, 60),
+}
+
+
+@pytest.mark.parametrize("block", BANDS)
+@pytest.mark.parametrize(("rows", "keys"), [(1, 1), (4, 3), (16, 16), (64, 7), (7, 64), (512, 1024)])
+@pytest.mark.parametrize("softcap", [None, 4.0])
+def test_the_size_of_tiles_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch, block: str, rows: int, keys: int, softcap: float | None
+) -> None:
+    band, num_queries, num_keys = BANDS[block]
+    monkeypatch.setattr(torch_tiles, "_ROWS", rows)
+    monkeypatch.setattr(torch_tiles, "_KEYS", keys)
+    q, k, v = random_block(num_queries, num_keys, torch.float64, (6, 2), (8, 5))
+    out, lse = tiled_attention(q, k, v, band=band, scale=0.25, softcap=softcap)
+    assert errors(out, lse, block_by_definition(q, k, v, band, 0.25, softcap)) <= 1e-13
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("band", "num_queries", "num_keys"),
+    [(LOWER_TRIANGLE, 1300, 1300), (FULL, 600, 1500), (Band(lower=-200, upper=0), 1300, 1300)],
+)
+def test_blocks_of_several_tiles_of_the_real_size(
+    dtype: torch.dtype, band: Band, num_queries: int, num_keys: int
+) -> None:
+    q, k, v = random_block(num_queries, num_keys, dtype, (3, 1), (64, 64))
+    out, lse = tiled_attention(q, k, v, band=band, scale=0.125)
+    assert (out.dtype, lse.dtype) == (torch.float32, torch.float32)
+    assert errors(out, lse, block_by_definition(q, k, v, band, 0.125)) <= 5e-6
+
+
+@pytest.mark.parametrize("num_threads", [1, 2, 7])
+@pytest.mark.parametrize("block", BANDS)
+def test_more_threads_take_larger_tiles_and_change_nothing(
+    monkeypatch: pytest.MonkeyPatch, num_threads: int, block: str
+) -> None:
+    band, num_queries, num_keys = BANDS[block]
+    monkeypatch.setattr(torch, "get_num_threads", lambda: num_threads)
+    monkeypatch.setattr(torch_tiles, "_ROWS", 8)
+    q, k, v = random_block(num_queries, num_keys, torch.float64)
+    out, lse = tiled_attention(q, k, v, band=band, scale=0.25)
+    assert errors(out, lse, block_by_definition(q, k, v, band, 0.25)) <= 1e-13
+
+
+@pytest.mark.parametrize("softcap", [None, 4.0])
+def test_without_onednn_torchs_own_products_serve(monkeypatch: pytest.MonkeyPatch, softcap: float | None) -> None:
+    q, k, v = random_block(90, 90, torch.float32)
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    out, lse = tiled_attention(q, k, v, band=LOWER_TRIANGLE, scale=0.25, softcap=softcap)
+    assert errors(out, lse, block_by_definition(q, k, v, LOWER_TRIANGLE, 0.25, softcap)) <= 5e-6
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_tensors_that_lie_apart_in_memory_are_read_as_they_are_meant(dtype: torch.dtype) -> None:
+    q, k, v = random_block(90, 90, dtype)
+    expected = tiled_attention(q, k, v, band=LOWER_TRIANGLE, scale=0.25)
+    apart = (tensor.transpose(0, 1).contiguous().transpose(0, 1) for tensor in (q, k, v))
+    found = tiled_attention(*apart, band=LOWER_TRIANGLE, scale=0.25)
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
+
+
+def test_scores_far_beyond_the_range_of_exp_stay_finite() -> None:
+    q, k, v = random_block(40, 40, torch.float32)
+    out, lse = tiled_attention(1000 * q, k, v, band=LOWER_TRIANGLE, scale=1.0)
+    assert errors(out, lse, block_by_definition(1000 * q, k, v, LOWER_TRIANGLE, 1.0)) <= 1e-3
+    assert float(lse.abs().max()) > 1000
+
+
+def test_keys_may_lose_all_their_weight_to_later_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The running maximum climbs by more than the exponents of float32 hold from one tile to the next.
+    monkeypatch.setattr(torch_tiles, "_KEYS", 2)
+    q, v = torch.ones(1, 3, 1), torch.arange(6.0).reshape(1, 6, 1)
+    k = torch.tensor([-3e4, -2e4, 0.0, 1e4, 2e4, 3e4]).reshape(1, 6, 1)
+    out, lse = tiled_attention(q, k, v, band=FULL, scale=1.0)
+    assert out.flatten().tolist() == [5.0, 5.0, 5.0]
+    torch.testing.assert_close(lse, torch.full((1, 3), 3e4))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "num_tokens", "num_keys", "head_dim", "has_amx", "expected"),
+    [
+        (torch.float32, 512, 512, 64, False, "tiles"),
+        (torch.float32, 512, 512, 64, True, "tiles"),
+        (torch.bfloat16, 512, 512, 64, False, "tiles"),
+        (torch.bfloat16, 512, 512, 64, True, "torch's own"),
+        (torch.float64, 512, 512, 64, False, "torch's own"),
+        (torch.float32, 200, 200, 64, False, "torch's own"),
+        (torch.float32, 4096, 128, 64, False, "torch's own"),
+        (torch.float32, 16, 4096, 64, False, "tiles"),
+        (torch.float32, 15, 4096, 64, False, "torch's own"),
+        (torch.float32, 512, 512, 16, False, "torch's own"),
+    ],
+)
+def test_which_blocks_go_through_tiles(
+    monkeypatch: pytest.MonkeyPatch,
+    dtype: torch.dtype,
+    num_tokens: int,
+    num_keys: int,
+    head_dim: int,
+    has_amx: bool,
+    expected: str,
+) -> None:
+    assert way(monkeypatch, FULL, (num_tokens, num_keys), dtype, (head_dim, head_dim), has_amx=has_amx) == expected
+
+
+@pytest.mark.parametrize(
+    ("band", "num_keys", "head_dims", "softcap"),
+    [
+        (FULL, 8, (8, 4), None),
+        (FULL, 8, (8, 8), 2.0),
+        (Band(lower=0), 8, (8, 8), None),
+        (LOWER_TRIANGLE, 7, (8, 8), None),
+        (Band(lower=-2, upper=0), 8, (8, 8), None),
+    ],
+)
+def test_what_torchs_own_lacks_goes_through_tiles_however_small(
+    monkeypatch: pytest.MonkeyPatch, band: Band, num_keys: int, head_dims: tuple[int, int], softcap: float | None
+) -> None:
+    assert way(monkeypatch, band, (8, num_keys), torch.float64, head_dims, softcap=softcap) == "tiles"
+
+
+def way(
+    monkeypatch: pytest.MonkeyPatch,
+    band: Band,
+    block: tuple[int, int],
+    dtype: torch.dtype,
+    head_dims: tuple[int, int],
+    *,
+    has_amx: bool = False,
+    softcap: float | None = None,
+) -> str:
+    """Which way a block of two heads that share their keys goes."""
+    ways = []
+
+    def spied(*args: Any, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        ways.append("tiles")
+        return original(*args, **kwargs)
+
+    original: Callable[..., tuple[torch.Tensor, torch.Tensor]] = tiled_attention
+    monkeypatch.setattr(torch_cpu, "tiled_attention", spied)
+    monkeypatch.setattr(torch_cpu, "_has_amx", lambda: has_amx)
+    q, k, v = random_block(*block, dtype, (2, 1), head_dims)
+    torch_cpu_kernel(q, k, v, band=band, scale=0.25, softcap=softcap)
+    return ways[0] if ways else "torch's own"
