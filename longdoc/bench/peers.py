@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from longdoc.bench.exactness import HEAD_DIM, draw, whole_attention
+from longdoc.bench.exactness import HEAD_DIM, defined_attention, draw
 from longdoc.bench.facts import machine_facts, package_version
 from longdoc.bench.forward import build_plain, build_ring, plain_model, random_document
 from longdoc.bench.peer_engines import ENGINES, Attend, Engine
@@ -193,8 +193,7 @@ def _expected(work: Work, local: LocalModel | None, settings: PeerSettings, repo
     """The float64 result of the whole: out_NHD of attention, states_NC of a forward pass."""
     report(f"{work} in float64")
     if work == "attention" or local is None:
-        q, k, v = (tensor.double() for tensor in _draw(settings.tokens, settings.dtype))
-        return whole_attention(q, k, v).transpose(0, 1)
+        return defined_attention(*_draw(settings.tokens, settings.dtype)).transpose(0, 1)
     with Contestant("float64", build_plain, local, "float64", num_threads=settings.plain_threads) as plain:
         return torch.from_numpy(plain.call(settings.tokens, True)[0]).double()
 

@@ -35,6 +35,13 @@ def test_zigzag_meets_its_target_and_contiguous_would_not() -> None:
     assert all(value > 1.02 for row in table.rows if row[0] == "contiguous" for value in row[2:])
 
 
+def test_the_oracle_is_torchs_attention_up_to_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exactness, "_ROWS", 40)
+    q, k, v = exactness.draw(97, torch.float64, num_heads=6, num_kv_heads=3)
+    error = exactness.relative_error(exactness.whole_attention(q, k, v), exactness.defined_attention(q, k, v))
+    assert 0 < error < 1e-14
+
+
 def test_errors_of_rings_meet_their_targets() -> None:
     table, targets = exactness.exactness_table(256, report=lambda _: None)
     assert [row[0] for row in table.rows] == ["float64", "float32", "bfloat16"]

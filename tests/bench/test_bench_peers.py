@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from longdoc.bench.exactness import draw, whole_attention
 from longdoc.bench.facts import package_version
 from longdoc.bench.forward import build_plain
 from longdoc.bench.peer_engines import ENGINES, _swap_heads
@@ -35,13 +34,6 @@ def test_heads_are_numbered_the_other_way_and_back() -> None:
     swapped = _swap_heads(heads_HTD, outer=2)
     assert swapped.flatten().tolist() == [0, 3, 1, 4, 2, 5]
     assert torch.equal(_swap_heads(swapped, outer=3), heads_HTD)
-
-
-def test_attention_alone_of_transformers_is_that_of_the_definition() -> None:
-    q, k, v = draw(8, torch.float64)
-    scores = q @ k.repeat_interleave(2, 0).transpose(1, 2) * 64**-0.5
-    weights = scores.masked_fill(torch.ones(8, 8, dtype=torch.bool).triu(1), -torch.inf).softmax(-1)
-    assert torch.allclose(whole_attention(q, k, v), weights @ v.repeat_interleave(2, 0), rtol=0, atol=1e-12)
 
 
 def test_engines_that_run_are_measured_and_the_others_say_why() -> None:
