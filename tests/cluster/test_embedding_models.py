@@ -72,7 +72,7 @@ def assert_embeddings(written, case, *, span, document):
     np.testing.assert_allclose(facts["embedding"], document, rtol=0, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize(("num_ranks", "layout"), [(1, "zigzag"), (3, "zigzag"), (5, "contiguous")])
+@pytest.mark.parametrize(("num_ranks", "layout"), [(3, "zigzag"), (5, "contiguous")])
 def test_an_encoder_with_mean_pooling(prepared, tmp_path, num_ranks, layout):
     made = prepared(encoder(pooling="mean_tokens"))
     assert (made.model.attention_direction, made.config.outputs) == ("bidirectional", ("embeddings",))
@@ -91,7 +91,7 @@ def test_an_encoder_with_mean_pooling(prepared, tmp_path, num_ranks, layout):
     assert np.isnan(facts["mean_logprob"])
 
 
-@pytest.mark.parametrize("num_ranks", [2, 5])
+@pytest.mark.parametrize("num_ranks", [5])
 def test_an_encoder_that_pools_its_first_token_does_so_for_the_document_alone(prepared, tmp_path, num_ranks):
     made = prepared(eurobert(pooling="cls_token", is_normalized=False))
     assert convention_of(made.config, made.model).label == "cls"
@@ -101,7 +101,7 @@ def test_an_encoder_that_pools_its_first_token_does_so_for_the_document_alone(pr
     )
 
 
-@pytest.mark.parametrize("num_ranks", [1, 2, 3, 5])
+@pytest.mark.parametrize("num_ranks", [1, 3])
 def test_a_model_that_pools_its_end_token_reads_its_prompt_once(prepared, tmp_path, num_ranks):
     made = prepared(qwen3(pooling="lasttoken", prompts={"query": "Instruct: find\nQuery: ", "document": "Text: "}))
     assert made.model.attention_direction == "causal"

@@ -73,7 +73,7 @@ def refused(asked: str) -> str:
     return str(raised.value)
 
 
-@pytest.mark.parametrize("asked", ["hf:acme/small", "acme/small", "hf:acme/small@main", "acme/small@main"])
+@pytest.mark.parametrize("asked", ["hf:acme/small", "acme/small@main"])
 def test_a_model_of_the_hub_is_pinned_to_its_commit(
     hub: SmallHub, repository: Repository, folder: Path, asked: str
 ) -> None:
