@@ -1,13 +1,14 @@
 """The ring over gloo between real processes: exact, and loud when a neighbour dies or falls silent."""
 
 import functools
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 import torch.multiprocessing as mp
-from gloo_ranks import DTYPES, LENGTHS, exact_main, lost_main, reduce_main
+from gloo_ranks import CASES, DTYPES, WIDE, WINDOWED, exact_main, late_main, lost_main, reduce_main
 from ring_oracles import (
     HEAD_DIM,
     Float64s,
@@ -23,7 +24,7 @@ from ring_oracles import (
 from tiny_random import logprob_error
 
 from longdoc.model.local import LocalModel
-from longdoc.ring.layout import LAYOUTS, Layout
+from longdoc.ring.layout import Layout
 
 ATTENTION_TOLERANCES = {torch.float64: 1e-12, torch.float32: 5e-6}
 MODEL_TOLERANCES = {torch.float64: 1e-6, torch.float32: 1e-3}
@@ -63,8 +64,8 @@ def test_processes_give_the_log_probabilities_of_one_plain_pass(
 ) -> None:
     num_ranks, folder = exact_ring
     parts = [torch.load(folder / f"tiny-{rank}.pt") for rank in range(num_ranks)]
-    assert len(parts[0]) == len(LAYOUTS) * len(LENGTHS) * len(DTYPES)
-    for kind, num_tokens in [(kind, num_tokens) for kind in LAYOUTS for num_tokens in LENGTHS]:
+    assert len(parts[0]) == len(CASES) * len(DTYPES)
+    for kind, num_tokens in CASES:
         layout = Layout(kind=kind, num_tokens=num_tokens, num_ranks=num_ranks)
         for dtype in DTYPES:
             states = gather(layout, [part[kind, num_tokens, str(dtype)] for part in parts], dim=0)
@@ -74,8 +75,8 @@ def test_processes_give_the_log_probabilities_of_one_plain_pass(
 def test_processes_compute_what_one_plain_forward_does(exact_ring: tuple[int, Path]) -> None:
     num_ranks, folder = exact_ring
     parts = [torch.load(folder / f"{rank}.pt") for rank in range(num_ranks)]
-    assert len(parts[0]) == len(LAYOUTS) * len(LENGTHS) * len(DTYPES)
-    for kind, num_tokens in [(kind, num_tokens) for kind in LAYOUTS for num_tokens in LENGTHS]:
+    assert len(parts[0]) == len(CASES) * len(DTYPES)
+    for kind, num_tokens in CASES:
         layout = Layout(kind=kind, num_tokens=num_tokens, num_ranks=num_ranks)
         for dtype in DTYPES:
             found = [part[kind, num_tokens, str(dtype)] for part in parts]
@@ -84,6 +85,39 @@ def test_processes_compute_what_one_plain_forward_does(exact_ring: tuple[int, Pa
             logprobs = gather(layout, [logprobs for _, logprobs in found], dim=0)
             error = (logprobs - expected_logprobs(num_tokens, dtype)).abs().max()
             assert float(error) <= MODEL_TOLERANCES[dtype]
+
+
+def test_windows_travel_straight_to_who_needs_them(exact_ring: tuple[int, Path]) -> None:
+    num_ranks, folder = exact_ring
+    parts = [torch.load(folder / f"windowed-{rank}.pt", weights_only=False) for rank in range(num_ranks)]
+    for kind, num_tokens, mask in WINDOWED:
+        layout = Layout(kind=kind, num_tokens=num_tokens, num_ranks=num_ranks)
+        attended = gather(layout, [part[kind, num_tokens, mask] for part in parts], dim=1)
+        expected = attention_by_definition(
+            *random_qkv(num_tokens, value_dim=WIDE), HEAD_DIM**-0.5, mask=mask, softcap=5.0, sink_H=torch.ones(4)
+        )
+        assert relative_error(attended, expected) <= 1e-12
+
+
+@pytest.mark.parametrize("deadly", [False, True], ids=["slow", "dead"])
+def test_a_rank_that_misses_a_hop_is_told_with_layer_hop_and_the_last_that_was_done(
+    tmp_path: Path, deadly: bool
+) -> None:
+    if deadly:
+        (tmp_path / "deadly").touch()
+    run_processes(late_main, 2, tmp_path)
+    message = (tmp_path / "0.txt").read_text()
+    assert message.startswith(("rank 0 failed receiving from rank 1: ", "rank 0 failed sending to rank 1: "))
+    assert ("Timed out" in message) == (not deadly)
+    place = (
+        r"it was at layer 1, hop (\d) of 2 \(number (\d)\), last completed layer (\d), hop (\d) of 2 \(number (\d)\)"
+    )
+    found = re.search(place + r", \d+\.\d s before$", message)
+    assert found is not None, message
+    hop, number, last_layer, last_hop, last_number = map(int, found.groups())
+    # gloo may have taken what rank 1 sent before it stopped: then only the hop after that fails.
+    assert (number, last_number) == (2 + hop, 1 + hop)
+    assert last_number == 2 * last_layer + last_hop
 
 
 def test_a_dead_rank_is_named_by_its_neighbours_and_the_failure_spreads(tmp_path: Path) -> None:

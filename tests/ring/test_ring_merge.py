@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from longdoc.ring import merge
 from longdoc.ring.merge import Accumulator, merge_
 
 
@@ -70,3 +71,65 @@ def test_a_nan_is_not_hidden() -> None:
 def test_accumulators_are_float32_for_half_precision() -> None:
     for dtype in (torch.bfloat16, torch.float16, torch.float32):
         assert Accumulator.empty_for(torch.empty((1, 2, 3), dtype=dtype), 3).out_HTE.dtype == torch.float32
+
+
+@pytest.mark.parametrize("spread", [1.0, 1000.0])
+def test_sinks_are_one_more_score_without_a_value(spread: float) -> None:
+    generator = torch.Generator().manual_seed(7)
+    scores = spread * torch.randn((3, 4, 6), generator=generator, dtype=torch.float64)
+    values = torch.randn((3, 6, 2), generator=generator, dtype=torch.float64)
+    sink_H = torch.tensor([-torch.inf, 0.5 * spread, 3.0 * spread], dtype=torch.float64)
+    total = Accumulator.empty_for(torch.empty((3, 4, 5), dtype=torch.float64), 2)
+    for part in (slice(0, 2), slice(2, 6)):
+        weights = torch.softmax(scores[..., part], dim=-1)
+        total.merge(slice(0, 4), weights @ values[:, part], torch.logsumexp(scores[..., part], dim=-1))
+    total.apply_sinks(sink_H)
+    with_sinks = torch.cat([scores, sink_H[:, None, None].expand(3, 4, 1)], dim=-1)
+    expected = torch.softmax(with_sinks, dim=-1)[..., :-1] @ values
+    assert torch.allclose(total.out_HTE, expected, rtol=1e-12, atol=1e-14)
+    assert torch.allclose(total.lse_HT, torch.logsumexp(with_sinks, dim=-1), rtol=1e-13)
+
+
+def test_a_query_that_saw_no_key_gives_zero_with_any_sink() -> None:
+    total = Accumulator.empty_for(torch.empty((3, 2, 4)), 4)
+    total.apply_sinks(torch.tensor([-torch.inf, 0.0, 500.0]))
+    assert bool((total.out_HTE == 0).all())
+    assert total.lse_HT[:, 0].tolist() == [-torch.inf, 0.0, 500.0]
+
+
+def test_half_precision_is_merged_in_tiles_to_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = [(torch.randn(2, 50, 3).bfloat16(), torch.randn(2, 50)) for _ in range(3)]
+    totals = []
+    for tile in (1 << 20, 7 * 2 * 3):
+        monkeypatch.setattr(merge, "_TILE_VALUES", {"cpu": tile})
+        totals.append(Accumulator.empty_for(torch.empty((2, 50, 3)), 3))
+        for out, lse in parts:
+            totals[-1].merge(slice(0, 50), out, lse)
+    assert torch.equal(totals[0].out_HTE, totals[1].out_HTE)
+    assert torch.equal(totals[0].lse_HT, totals[1].lse_HT)
+
+
+def test_a_result_may_take_the_place_of_queries_of_its_shape_and_never_of_others() -> None:
+    q_THD = torch.zeros(5, 2, 4, dtype=torch.bfloat16)
+    q_HTD = q_THD.transpose(0, 1)
+    total = Accumulator.empty_for(q_HTD, 4)
+    total.out_HTE.copy_(torch.randn(2, 5, 4))
+    expected = total.out_HTE.bfloat16()
+    apart = total.result(q_HTD)
+    assert torch.equal(apart, expected)
+    assert not q_THD.any()
+    placed = total.result(q_HTD, overwrite=True)
+    assert torch.equal(placed, expected)
+    assert placed.data_ptr() == q_THD.data_ptr()
+    # Part of a larger tensor, or laid out head by head: someone else's memory, or another order than the next layer's.
+    part = torch.zeros(5, 2, 8, dtype=torch.bfloat16)[..., :4].transpose(0, 1)
+    for other in (part, torch.zeros(2, 5, 4, dtype=torch.bfloat16)):
+        assert torch.equal(total.result(other, overwrite=True), expected)
+        assert not other.any()
+
+
+def test_without_a_change_of_dtype_the_accumulator_is_the_result() -> None:
+    q_HTD = torch.zeros(2, 5, 4)
+    total = Accumulator.empty_for(q_HTD, 3)
+    assert total.result(q_HTD, overwrite=True) is total.out_HTE
+    assert total.out_HTE.transpose(0, 1).is_contiguous()
