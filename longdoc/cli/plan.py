@@ -29,11 +29,12 @@ def plan(ctx: click.Context, /, sources: tuple[str, ...], *, as_json: bool, **op
     """
     from longdoc.cluster.placement import check_fits
     from longdoc.config import RunConfig
+    from longdoc.estimate import ModelShape
     from longdoc.model.sources import find_model
     from longdoc.outputs.convention import settled
     from longdoc.runs.forecast import forecast
     from longdoc.runs.planning import find_documents
-    from longdoc.runs.setup import ring_spec
+    from longdoc.runs.setup import grown, ring_spec
 
     selection = take_selection(options)
     config = RunConfig(output="", **options)
@@ -45,6 +46,7 @@ def plan(ctx: click.Context, /, sources: tuple[str, ...], *, as_json: bool, **op
     refs, unreadable = find_documents(opened)
     model = find_model(config.model, report=lambda line: click.echo(line, err=True))
     config = settled(config, model, lambda line: click.echo(line, err=True))
+    ring = grown(ring, config, ModelShape.of(model, config.resolved_dtype), refs)
     forecasts = []
     for ref in refs:
         click.echo(f"reading {ref.source_uri}", err=True)
