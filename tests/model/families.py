@@ -5,6 +5,7 @@ of attention vary by about 2: neither flat nor one-hot. What a family adds (caps
 positions) is set to values at which leaving it out shows: the tests leave each of them out once.
 """
 
+import copy
 import functools
 import zlib
 from pathlib import Path
@@ -49,7 +50,7 @@ _COMMON: dict[str, Any] = {
     "eos_token_id": 2,
 }
 _GROUPED = _COMMON | {"num_key_value_heads": 2}
-_YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 16}
+YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 16}
 _LLAMA3 = {
     "rope_type": "llama3",
     "rope_theta": 1e4,
@@ -58,7 +59,7 @@ _LLAMA3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 32,
 }
-_PER_KIND = {
+PER_KIND = {
     FULL: {"rope_type": "default", "rope_theta": 1e4},
     SLIDING: {"rope_type": "default", "rope_theta": 1e2},
 }
@@ -88,7 +89,7 @@ FAMILIES: dict[str, PreTrainedConfig] = {
         **_GROUPED,
         num_hidden_layers=2,
         head_dim=16,
-        rope_parameters=_YARN | {"mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.5},
+        rope_parameters=YARN | {"mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.5},
     ),
     "gemma2": Gemma2Config(
         **_GROUPED,
@@ -99,7 +100,7 @@ FAMILIES: dict[str, PreTrainedConfig] = {
         final_logit_softcapping=2.0,
     ),
     "gemma3": Gemma3TextConfig(
-        **_GROUPED, **_layers(SLIDING, FULL), head_dim=16, query_pre_attn_scalar=24, rope_parameters=_PER_KIND
+        **_GROUPED, **_layers(SLIDING, FULL), head_dim=16, query_pre_attn_scalar=24, rope_parameters=PER_KIND
     ),
     "gemma3, bidirectional": Gemma3TextConfig(
         **_GROUPED, **_layers(SLIDING, FULL), head_dim=16, query_pre_attn_scalar=24, use_bidirectional_attention=True
@@ -135,7 +136,7 @@ FAMILIES: dict[str, PreTrainedConfig] = {
         head_dim=16,
         num_local_experts=4,
         num_experts_per_tok=2,
-        rope_parameters=_YARN | {"truncate": False},
+        rope_parameters=YARN | {"truncate": False},
     ),
     "phi3": Phi3Config(
         **_GROUPED,
@@ -144,7 +145,7 @@ FAMILIES: dict[str, PreTrainedConfig] = {
         rope_parameters={"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5},
     ),
     "olmo3": Olmo3Config(
-        **_GROUPED, **_layers(SLIDING, FULL), rope_parameters={FULL: _YARN, SLIDING: _PER_KIND[SLIDING]}
+        **_GROUPED, **_layers(SLIDING, FULL), rope_parameters={FULL: YARN, SLIDING: PER_KIND[SLIDING]}
     ),
     "smollm3": SmolLM3Config(**_GROUPED, num_hidden_layers=3, no_rope_layers=[1, 0, 1]),
     "granite": GraniteConfig(
@@ -171,7 +172,7 @@ FAMILIES: dict[str, PreTrainedConfig] = {
         qk_rope_head_dim=8,
         qk_nope_head_dim=8,
         v_head_dim=12,
-        rope_parameters=_YARN | {"mscale": 1.0, "mscale_all_dim": 1.0},
+        rope_parameters=YARN | {"mscale": 1.0, "mscale_all_dim": 1.0},
     ),
     "modernbert": ModernBertConfig(
         **_COMMON,
@@ -180,7 +181,7 @@ FAMILIES: dict[str, PreTrainedConfig] = {
         local_attention=2 * WINDOW,
         cls_token_id=1,
         sep_token_id=2,
-        rope_parameters=_PER_KIND,
+        rope_parameters=PER_KIND,
     ),
     "eurobert": EuroBertConfig(**_GROUPED, num_hidden_layers=2, mask_token_id=3),
 }
@@ -190,8 +191,19 @@ ENCODERS = frozenset({"modernbert", "eurobert"})
 @functools.cache
 def family_model(family: str) -> nn.Module:
     """The whole model in float64 on transformers' eager attention; nobody may change it."""
+    return _model(family, FAMILIES[family])
+
+
+def changed_model(family: str, changes: dict[str, Any]) -> nn.Module:
+    """A model of its own with the same weights and some fields of its configuration changed."""
+    return _model(family, type(FAMILIES[family])(**{**FAMILIES[family].to_dict(), **changes}))
+
+
+def _model(family: str, config: PreTrainedConfig) -> nn.Module:
     auto = AutoModelForMaskedLM if family in ENCODERS else AutoModelForCausalLM
-    model = auto.from_config(FAMILIES[family], dtype=torch.float64, attn_implementation="eager")
+    # The grouped matrix product that experts take otherwise does not know doubles.
+    options = {"dtype": torch.float64, "attn_implementation": "eager", "experts_implementation": "eager"}
+    model = auto.from_config(copy.deepcopy(config), **options)
     draw_weights(model, seed=zlib.crc32(family.encode()))
     return model.eval().requires_grad_(False)  # type: ignore[no-any-return]  # transformers
 

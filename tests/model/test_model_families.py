@@ -10,11 +10,23 @@ import functools
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from double_precision import AllDouble
-from families import ENCODERS, FAMILIES, SLIDING, document, save_family
+from families import (
+    ENCODERS,
+    FAMILIES,
+    FULL,
+    PER_KIND,
+    SLIDING,
+    YARN,
+    changed_model,
+    document,
+    family_model,
+    save_family,
+)
 from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import AutoModel, AutoModelForCausalLM
@@ -123,9 +135,9 @@ def test_a_float64_ring_is_within_the_librarys_own_rounding(family: str, num_ran
 
 
 def difference_of_most(got: Outputs, wanted: Outputs) -> float:
-    """The same for 9 tokens in 10: which experts a token visits is decided by a rounding at some of the others."""
+    """The same for 3 tokens in 4: which experts a token visits is decided by a rounding at some of the others."""
     pairs = [(a.double(), b.double()) for a, b in zip(got, wanted, strict=True)]
-    return max(float((a - b).abs().amax(dim=1).quantile(0.9) / b.abs().max()) for a, b in pairs)
+    return max(float((a - b).abs().amax(dim=1).quantile(0.75) / b.abs().max()) for a, b in pairs)
 
 
 @pytest.mark.parametrize("num_ranks", RANKS)
@@ -138,6 +150,58 @@ def test_a_bf16_ring_is_as_near_float32_as_the_unsharded_model(family: str, num_
     layout = Layout(kind="zigzag", num_tokens=num_tokens, num_ranks=num_ranks)
     got = on_ring(ring_model(family, folder, torch.bfloat16), layout, nullcontext)
     assert measure(got, wanted) <= 2 * rounding
+
+
+# What each family adds to plain attention, and a configuration without it.
+PLAIN_ROPE = {"rope_type": "default", "rope_theta": 1e4}
+SCALED_BY_POSITION = {"llama_4_scaling_beta": 0.5, "original_max_position_embeddings": 16}
+NO_WINDOW = {"sliding_window": 256}
+FEATURES: list[tuple[str, dict[str, Any]]] = [
+    *((family, NO_WINDOW) for family in ("qwen2", "qwen3", "mistral", "gemma2", "gemma3", "gemma4", "gpt_oss", "phi3")),
+    *((family, NO_WINDOW) for family in ("olmo3", "cohere2", "gemma3, bidirectional")),
+    ("modernbert", {"local_attention": 256}),
+    ("llama", {"rope_parameters": PLAIN_ROPE}),
+    (
+        "ministral3",
+        {"rope_parameters": PLAIN_ROPE | {"llama_4_scaling_beta": 0.5, "original_max_position_embeddings": 16}},
+    ),
+    ("ministral3", {"rope_parameters": YARN | {"mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.0}}),
+    ("gpt_oss", {"rope_parameters": PLAIN_ROPE}),
+    ("olmo3", {"rope_parameters": {FULL: PLAIN_ROPE, SLIDING: PER_KIND[SLIDING]}}),
+    ("gemma3", {"rope_parameters": {FULL: PLAIN_ROPE, SLIDING: PLAIN_ROPE}}),
+    ("gemma2", {"attn_logit_softcapping": None}),
+    ("gemma2", {"final_logit_softcapping": None}),
+    ("gemma4", {"final_logit_softcapping": None}),
+    ("qwen3_moe", {"num_experts_per_tok": 1}),
+    ("gemma4, experts", {"top_k_experts": 1}),
+    ("gpt_oss", {"num_experts_per_tok": 1}),
+    ("deepseek_v3", {"num_experts_per_tok": 1}),
+    ("deepseek_v3", {"topk_group": 2}),
+    ("smollm3", {"no_rope_layers": [1, 1, 1]}),
+    *(("granite", {name: 1.0}) for name in ("embedding_multiplier", "logits_scaling", "residual_multiplier")),
+    ("granite", {"attention_multiplier": 1.0}),
+    ("cohere2", {"logit_scale": 1.0}),
+]
+
+
+@pytest.mark.parametrize(
+    ("family", "without"), FEATURES, ids=lambda part: part if isinstance(part, str) else str([*part])
+)
+def test_a_feature_left_out_shows(family: str, without: dict[str, Any]) -> None:
+    with torch.no_grad(), AllDouble():
+        ids = document(64)[None]
+        wanted = family_model(family)(input_ids=ids).logits
+        got = changed_model(family, without)(input_ids=ids).logits
+    assert difference((got[0],), (wanted[0],)) > 1e-2
+
+
+def test_sinks_left_out_show() -> None:
+    model = changed_model("gpt_oss", {})
+    for layer in model.base_model.layers:
+        layer.self_attn.sinks.data.fill_(-1e4)
+    with torch.no_grad():
+        ids = document(64)[None]
+        assert difference((model(input_ids=ids).logits[0],), (family_model("gpt_oss")(input_ids=ids).logits[0],)) > 1e-2
 
 
 @pytest.mark.parametrize("family", FAMILIES)
