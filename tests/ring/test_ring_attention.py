@@ -3,6 +3,7 @@
 import functools
 import threading
 from collections.abc import Callable, Sequence
+from itertools import product
 
 import pytest
 import torch
@@ -80,13 +81,10 @@ def expected_under(mask: Mask, num_tokens: int) -> Float64s:
 
 
 @pytest.mark.parametrize("kernel", ["reference", "torch"])
-@pytest.mark.parametrize("kind", LAYOUTS)
-@pytest.mark.parametrize("name", MASKS)
+@pytest.mark.parametrize(("kind", "name"), [("striped", "bidirectional"), *product(["zigzag", "contiguous"], MASKS)])
 @pytest.mark.parametrize("num_ranks", [1, 2, 3, 5, 7])
-def test_every_mask_is_exact_on_every_ring(num_ranks: int, name: str, kind: LayoutKind, kernel: str) -> None:
+def test_every_mask_is_exact_on_every_ring(num_ranks: int, kind: LayoutKind, name: str, kernel: str) -> None:
     mask = MASKS[name]
-    if kind == "striped" and mask.is_windowed:
-        pytest.skip("refused: see the tests of plans")
     for num_tokens in (1, 2, 5, 97):
         layout = Layout(kind=kind, num_tokens=num_tokens, num_ranks=num_ranks)
         attend = functools.partial(
