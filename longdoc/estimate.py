@@ -1,7 +1,8 @@
 """What a ring needs, by formula: memory of one rank, the smallest ring that fits, a generous bound on time.
 
-The formula counts what is alive at the peak of a layer's forward pass (see docs/architecture.md for its derivation);
-weights and the interpreter come on top. Nothing here measures: what a rank may use is handed in.
+The formulas count what is alive at the peak of each stage of a forward pass (docs/architecture.md derives them, and a
+test holds them against the tensors that torch really keeps alive); weights and the interpreter come on top. Nothing
+here measures: what a rank may use is handed in. `longdoc.costs` forecasts seconds.
 """
 
 import re
@@ -9,15 +10,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from longdoc.errors import DocumentError
+from longdoc.model.layers import LayerShape
 from longdoc.model.local import LocalModel
 
 #: A tile of logits in float32 fills at most this many bytes.
 LOGITS_TILE_BYTES = 16 << 20
+#: What an MLP or a norm keeps alive for one tile of tokens.
+MLP_TILE_BYTES = 64 << 20
 #: Interpreter, torch, transformers and Ray in one rank's process, before any weight.
 PROCESS_BYTES = 440 << 20
 #: What a token costs outside of the model: ids, labels, positions (60), its row and its pieces (80), scores (16), and
 #: its row in Arrow before it is written, names included (200).
 BOOKKEEPING_BYTES = 360
+#: What a kernel takes for one piece: 8 MiB of results, and its tiles of scores, of widened keys and of sums.
+PIECE_BYTES = 24 << 20
 #: What one rank does even on a slow, busy machine, in FLOP/s; only bounds how long to wait, never shown.
 SLOW_FLOPS = 5e9
 #: Nobody waits longer than this for a peer, nor less than that for a sign of life, in seconds.
@@ -31,47 +37,96 @@ _DTYPE_BYTES = {"float32": 4, "float64": 8, "bfloat16": 2}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
-    """The sizes the formulas need. `value_bytes` is the size of one number in the model's dtype."""
+    """The sizes the formulas need. `value_bytes` is the size of one number in the model's dtype.
+
+    `num_active_parameters` are the weights of the layers that one token is multiplied with.
+    """
 
     hidden_size: int
-    num_layers: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
+    intermediate_size: int
+    vocab_size: int
+    layers: tuple[LayerShape, ...]
     num_parameters: int
+    num_active_parameters: int
     value_bytes: int
+    is_causal: bool = True
+    has_head: bool = True
 
     @classmethod
     def of(cls, model: LocalModel, dtype: str) -> "ModelShape":
         """The shape of a model in one dtype."""
         return cls(
             hidden_size=model.hidden_size,
-            num_layers=model.num_layers,
-            num_heads=model.num_heads,
-            num_kv_heads=model.num_kv_heads,
-            head_dim=model.head_dim,
+            intermediate_size=model.intermediate_size,
+            vocab_size=model.vocab_size,
+            layers=model.layers,
             num_parameters=model.num_parameters,
+            num_active_parameters=model.num_active_parameters,
             value_bytes=_DTYPE_BYTES[dtype],
+            is_causal=model.attention_direction == "causal",
+            has_head=model.has_head,
         )
 
 
-def bytes_per_token(shape: ModelShape) -> int:
-    """Bytes of one token on the rank that holds it, at the peak of a forward pass.
-
-    With e bytes a value, C hidden, H·D query width, G·D key or value width:
-    e·(4C residual, normed, output, final  +  3HD queries before and after rotation, output  +  2GD keys, values
-    +  4GD two receive buffers  +  2D cos, sin)  +  4·(HD + 2H) float32 accumulator and log-sum-exp  +  bookkeeping.
-    """
-    width, kv_width = shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
-    in_dtype = 4 * shape.hidden_size + 3 * width + 6 * kv_width + 2 * shape.head_dim
-    return shape.value_bytes * in_dtype + 4 * (width + 2 * shape.num_heads) + BOOKKEEPING_BYTES
+def bytes_per_token(shape: ModelShape, num_ranks: int) -> int:
+    """Bytes of one token on the rank that holds it, at the peak of a forward pass of a long document."""
+    return max(per_token for per_token, _ in _stages(shape, num_ranks)) + BOOKKEEPING_BYTES
 
 
 def bytes_per_rank(shape: ModelShape, num_tokens: int, num_ranks: int) -> int:
     """Peak bytes of one rank for a document of `num_tokens`. The fixed part does not depend on the document."""
-    tiles = 4 * LOGITS_TILE_BYTES
-    fixed = PROCESS_BYTES + shape.num_parameters * shape.value_bytes + tiles
-    return fixed + -(-num_tokens // num_ranks) * bytes_per_token(shape)
+    local_tokens = -(-num_tokens // num_ranks)
+    fixed = PROCESS_BYTES + shape.num_parameters * shape.value_bytes
+    stages = [local_tokens * per_token + tiles(local_tokens) for per_token, tiles in _stages(shape, num_ranks)]
+    return fixed + local_tokens * BOOKKEEPING_BYTES + max(stages)
+
+
+_Tiles = Callable[[int], int]
+
+
+def _stages(shape: ModelShape, num_ranks: int) -> list[tuple[int, _Tiles]]:
+    """Bytes a token of each stage of the pass, with what its tiles take beside, as a function of the rank's tokens."""
+    hidden = shape.value_bytes * shape.hidden_size
+    mlp_token = 4 * shape.intermediate_size * shape.value_bytes
+    return [
+        *(
+            (token, lambda _: PIECE_BYTES)
+            for layer in set(shape.layers)
+            for token in _attention(shape, layer, num_ranks)
+        ),
+        # The layer's input, the stream after attention, its norm, the MLP's output.
+        (4 * hidden + _angles(shape), lambda tokens: min(MLP_TILE_BYTES, tokens * mlp_token)),
+        # Final states; a tile of logits, and an eighth of it in four float32 copies.
+        (hidden, lambda tokens: LOGITS_TILE_BYTES * 3 // 2 if shape.has_head else 0),
+    ]
+
+
+# With C hidden, q = H·D queries, k = G·D keys, v = G·E values, o = H·E outputs, e bytes a value, a bytes of the
+# accumulator (4; 8 for float64), the stream and its norm (2C) stand throughout. While rotary positions are applied,
+#     e·(2C + max(4q + k + v, 2q + 4k + v)):  q, q·cos, the half-rotated q and its product with sin; then the same of k;
+#     in float32 beside the unrotated ones,  e·(2C + q + k + v) + 4·(4q + k).
+# While the ring runs,
+#     e·(2C + q + k + v + 2(k + v) for what travels, in a ring of more than one) + a·(o + 3H):  out, and the
+#     log-sum-exps of the accumulator, of a piece, and their weights; and once more q and k where they are fused.
+def _attention(shape: ModelShape, layer: LayerShape, num_ranks: int) -> tuple[int, int]:
+    queries, keys = layer.num_heads * layer.head_dim, layer.num_kv_heads * layer.head_dim
+    values, out = layer.num_kv_heads * layer.value_dim, layer.num_heads * layer.value_dim
+    angles, once = _angles(shape), 2 * shape.hidden_size + queries + keys + values
+    copies = layer.rotation_copies
+    if layer.rotates_wide and shape.value_bytes < 4:
+        rotating = shape.value_bytes * once + 4 * (copies * queries + keys)
+    else:
+        rotating = shape.value_bytes * (once + max((copies - 1) * queries, queries + (copies - 1) * keys))
+    travelling = 2 * (keys + values) if num_ranks > 1 else 0
+    attending = once + travelling + (queries + keys if layer.is_fused else 0)
+    accumulator = max(4, shape.value_bytes) * (out + 3 * layer.num_heads)
+    return rotating + angles, shape.value_bytes * attending + accumulator + angles
+
+
+def _angles(shape: ModelShape) -> int:
+    """Cosines and sines, once for each kind of layer, which may turn at different speeds."""
+    kinds = {(layer.head_dim, layer.window) for layer in shape.layers}
+    return sum(2 * shape.value_bytes * head_dim for head_dim, _ in kinds)
 
 
 def smallest_ring(shape: ModelShape, num_tokens: int, capacity_of: Callable[[int], int], *, most: int) -> int | None:
@@ -93,7 +148,7 @@ def check_capacity(
     needed, capacity = bytes_per_rank(shape, num_tokens, num_ranks), capacity_of(num_ranks)
     if needed <= capacity:
         return
-    fits = max(0, (capacity - bytes_per_rank(shape, 0, num_ranks)) // bytes_per_token(shape)) * num_ranks
+    fits = most_tokens(shape, num_ranks, capacity)
     other = smallest_ring(shape, num_tokens, capacity_of, most=most)
     action = "Use a machine with more memory." if other is None else f"Use --ring-size {other}, which fits here."
     raise DocumentError(
@@ -103,6 +158,18 @@ def check_capacity(
         reason=OVER_CAPACITY,
         needs=f"{needed} bytes on each of {num_ranks} ranks for {num_tokens} tokens",
     )
+
+
+def most_tokens(shape: ModelShape, num_ranks: int, capacity: int) -> int:
+    """The longest document whose share fits each rank, to the token."""
+    fits, too_long = 0, num_ranks * max(1, capacity // BOOKKEEPING_BYTES) + 1
+    while too_long - fits > 1:
+        middle = (fits + too_long) // 2
+        if bytes_per_rank(shape, middle, num_ranks) <= capacity:
+            fits = middle
+        else:
+            too_long = middle
+    return fits
 
 
 def fits_now(needs: str, shape: ModelShape, num_ranks: int, capacity_bytes: int) -> bool:
@@ -116,14 +183,15 @@ def forward_seconds_bound(shape: ModelShape, num_tokens: int, num_ranks: int) ->
 
     4·H·D FLOP for each visible pair and 2 for each weight and token, at a rate that every working machine reaches.
     """
-    attention = 4 * shape.num_heads * shape.head_dim * num_tokens * (num_tokens + 1) / 2 * shape.num_layers
+    width = sum(layer.num_heads * (layer.head_dim + layer.value_dim) for layer in shape.layers)
+    attention = 2 * width * num_tokens * (num_tokens + 1) / (2 if shape.is_causal else 1)
     linear = 2 * shape.num_parameters * num_tokens
     return _wait((attention + linear) / num_ranks)
 
 
 def stall_seconds(shape: ModelShape, num_tokens: int, num_ranks: int) -> float:
     """How long a ring may go without any sign of life: one layer's linear part, the longest piece between two signs."""
-    layer = 2 * shape.num_parameters / shape.num_layers * -(-num_tokens // num_ranks)
+    layer = 2 * shape.num_parameters / len(shape.layers) * -(-num_tokens // num_ranks)
     return _wait(layer)
 
 

@@ -16,27 +16,67 @@ from longdoc.estimate import (
     smallest_ring,
     stall_seconds,
 )
+from longdoc.model.layers import LayerShape
 
+LAYER = LayerShape(num_heads=4, num_kv_heads=2, head_dim=16, value_dim=16, window=None)
 SHAPE = ModelShape(
     hidden_size=100,
-    num_layers=2,
-    num_heads=4,
-    num_kv_heads=2,
-    head_dim=16,
+    intermediate_size=200,
+    vocab_size=1000,
+    layers=(LAYER, LAYER),
     num_parameters=1_000_000,
+    num_active_parameters=800_000,
     value_bytes=4,
 )
+# Published sizes of Llama 3.1 8B.
+LLAMA_8B = ModelShape(
+    hidden_size=4096,
+    intermediate_size=14_336,
+    vocab_size=128_256,
+    layers=(LayerShape(num_heads=32, num_kv_heads=8, head_dim=128, value_dim=128, window=None),) * 32,
+    num_parameters=8_030_261_248,
+    num_active_parameters=6_979_584_000,
+    value_bytes=2,
+)
+# Of a token outside of the model: its row, its scores, its places.
+ROW = 360
 
 
-def test_the_bytes_of_a_token_follow_the_stated_formula():
-    in_dtype = 4 * 100 + 3 * 64 + 6 * 32 + 2 * 16
-    assert bytes_per_token(SHAPE) == 4 * in_dtype + 4 * (64 + 2 * 4) + 360
+def test_a_llama_8b_token_takes_at_most_61_kb_on_a_ring_of_any_size():
+    assert bytes_per_token(LLAMA_8B, 2) <= 61_000
+    assert bytes_per_token(LLAMA_8B, 64) == bytes_per_token(LLAMA_8B, 2)
+    assert bytes_per_token(LLAMA_8B, 1) < bytes_per_token(LLAMA_8B, 2)
+
+
+def test_the_bytes_of_a_token_follow_the_stated_formulas():
+    stream, queries, keys, angles = 100, 64, 32, 2 * 16
+    rotating = 2 * stream + 4 * queries + 2 * keys + angles
+    attending = 2 * stream + queries + 6 * keys + angles
+    assert bytes_per_token(SHAPE, 2) == max(4 * rotating, 4 * attending + 4 * (64 + 3 * 4)) + ROW
+    # Alone nothing travels, and positions are what takes most.
+    assert bytes_per_token(SHAPE, 1) == 4 * rotating + ROW
+    # With as many key heads as query heads it is what travels that counts.
+    wide = dataclasses.replace(SHAPE, layers=(dataclasses.replace(LAYER, num_kv_heads=4),))
+    attending = 2 * stream + queries + 6 * 64 + angles
+    assert bytes_per_token(wide, 2) == 4 * attending + 4 * (64 + 3 * 4) + ROW
+
+
+def test_the_widest_layer_decides():
+    narrow = dataclasses.replace(LAYER, head_dim=8, value_dim=8)
+    mixed = dataclasses.replace(SHAPE, layers=(narrow, LAYER, narrow))
+    angles_of_a_second_kind = 4 * 2 * 8
+    assert bytes_per_token(mixed, 2) == bytes_per_token(SHAPE, 2) + angles_of_a_second_kind
+
+
+def test_short_documents_take_no_whole_tiles():
+    with_head = bytes_per_rank(SHAPE, 1, 1)
+    assert with_head - bytes_per_rank(dataclasses.replace(SHAPE, has_head=False), 1, 1) < 64 << 20
 
 
 def test_memory_grows_with_tokens_a_rank_and_with_nothing_else():
-    grown = bytes_per_rank(SHAPE, 200_000, 4) - bytes_per_rank(SHAPE, 100_000, 4)
-    assert grown == 25_000 * bytes_per_token(SHAPE)
-    assert bytes_per_rank(SHAPE, 100_000, 2) == bytes_per_rank(SHAPE, 200_000, 4)
+    grown = bytes_per_rank(SHAPE, 2_000_000, 4) - bytes_per_rank(SHAPE, 1_000_000, 4)
+    assert grown == 250_000 * bytes_per_token(SHAPE, 4)
+    assert bytes_per_rank(SHAPE, 1_000_000, 2) == bytes_per_rank(SHAPE, 2_000_000, 4)
 
 
 def test_the_smallest_ring_is_the_first_that_fits_all_its_ranks():
@@ -44,7 +84,7 @@ def test_the_smallest_ring_is_the_first_that_fits_all_its_ranks():
     assert smallest_ring(SHAPE, 10_000_000, lambda n: bytes_per_rank(SHAPE, 10_000_000, 1) // n, most=8) == 1
     assert smallest_ring(SHAPE, 10_000_000, lambda n: 1, most=8) is None
     # Ranks with memory of their own: five of a fifth each fit where four of a quarter do not.
-    own = bytes_per_rank(SHAPE, 2_000_000, 1)
+    own = bytes_per_rank(SHAPE, 10_000_000, 5)
     assert smallest_ring(SHAPE, 10_000_000, lambda n: own, most=8) == 5
     assert smallest_ring(SHAPE, 10_000_000, lambda n: own, most=4) is None
 
@@ -89,4 +129,4 @@ def test_bytes_are_told_in_binary_units():
 
 
 def test_wider_numbers_need_more():
-    assert bytes_per_token(dataclasses.replace(SHAPE, value_bytes=8)) > bytes_per_token(SHAPE)
+    assert bytes_per_token(dataclasses.replace(SHAPE, value_bytes=8), 2) > bytes_per_token(SHAPE, 2)

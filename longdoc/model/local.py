@@ -89,7 +89,7 @@ def open_folder(folder: Path, *, name: str, source: str, source_sha256: str | No
         vocab_size=_field(config, "vocab_size", folder),
         num_parameters=sum(sizes.values()),
         num_active_parameters=active_parameters(sizes, config),
-        layers=layer_shapes(config),
+        layers=layer_shapes(config, sizes),
         has_head=has_head(whole_config),
         attention_direction=attention_direction(whole_config),
     )

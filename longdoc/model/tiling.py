@@ -14,11 +14,12 @@ from typing import Any
 from torch import Tensor, nn
 
 from longdoc.errors import ModelError
+from longdoc.estimate import MLP_TILE_BYTES
 from longdoc.model.frugal import as_made, keep_one_stream, tile_norm
 
 #: Memory that the intermediates of one tile may take. Larger tiles are no faster: a product is compute-bound at a few
 #: hundred rows, and smaller intermediates stay in the cache.
-TILE_BYTES = 64 << 20
+TILE_BYTES = MLP_TILE_BYTES
 #: A narrower matrix product wastes most of the machine.
 SMALLEST_TILE = 16
 #: Names that the families of transformers give to the token-local half of a layer.
