@@ -5,7 +5,7 @@ dimension of queries and keys, E of values. Keys and values of a transfer travel
 G·S·E values.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 
@@ -27,6 +27,9 @@ _PIECE_BYTES = {"cpu": 8 << 20}
 _LARGE_PIECE_BYTES = 256 << 20
 
 
+KeysAndValues = tuple[torch.Tensor, torch.Tensor]
+
+
 class TravellingKeys:
     """One layer's own keys and values, and the flat buffers in which those of other ranks come and go.
 
@@ -35,7 +38,7 @@ class TravellingKeys:
     """
 
     def __init__(self, k_GSD: torch.Tensor, v_GSE: torch.Tensor, sizes: BufferSizes) -> None:
-        self._own = k_GSD, v_GSE
+        self.own = k_GSD, v_GSE
         self._per_key = k_GSD.shape[0] * (k_GSD.shape[2] + v_GSE.shape[2])
         self._slots = tuple(k_GSD.new_empty(num_keys * self._per_key) for num_keys in sizes.slots)
         self._packed = k_GSD.new_empty(sizes.packed * self._per_key) if sizes.packed else self._slots[0]
@@ -54,9 +57,9 @@ class TravellingKeys:
             return []
         return [(hop.receive.peer, self._message(hop.step + 1, hop.receive.num_keys))]
 
-    def held(self, hop: Hop) -> tuple[torch.Tensor, torch.Tensor]:
+    def held(self, hop: Hop) -> KeysAndValues:
         """k_GSD and v_GSE that a hop computes with: this rank's own as they are, or what came in."""
-        return self._own if hop.step == 0 else self._parts(self._message(hop.step, hop.num_keys))
+        return self.own if hop.step == 0 else self._parts(self._message(hop.step, hop.num_keys))
 
     def _message(self, step: int, num_keys: int) -> torch.Tensor:
         """The part of a step's slot that keys and values of `num_keys` keys fill."""
@@ -64,19 +67,19 @@ class TravellingKeys:
 
     def _pack(self, transfer: PlannedTransfer) -> torch.Tensor:
         message = self._packed[: transfer.num_keys * self._per_key]
-        for own, packed in zip(self._own, self._parts(message), strict=True):
+        for own, packed in zip(self.own, self._parts(message), strict=True):
             start = 0
             for keys in transfer.keys:
                 packed[:, start : start + len(keys)].copy_(own[:, keys.slice])
                 start += len(keys)
         return message
 
-    def _parts(self, message: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def _parts(self, message: torch.Tensor) -> KeysAndValues:
         """A message as k_GSD and v_GSE."""
-        num_heads, _, head_dim = self._own[0].shape
+        num_heads, _, head_dim = self.own[0].shape
         num_keys = message.numel() // self._per_key
         k, v = message.tensor_split([num_heads * num_keys * head_dim])
-        return k.view(num_heads, num_keys, head_dim), v.view(num_heads, num_keys, self._own[1].shape[2])
+        return k.view(num_heads, num_keys, head_dim), v.view(num_heads, num_keys, self.own[1].shape[2])
 
 
 @torch.no_grad()
@@ -105,8 +108,7 @@ def ring_attention(
     for number, hop in enumerate(hops):
         with log.hop(number, len(hops)):
             exchange.start(sends=travelling.sends(hop), receives=travelling.receives(hop))
-            k_held, v_held = travelling.held(hop)
-            for piece in _pieces(hop.blocks, q_HTD, v_GSE.shape[2]):
+            for piece, (k_held, v_held) in _pieces(hop, travelling, q_HTD):
                 q_part, keys = q_HTD[:, piece.queries.slice], piece.keys.slice
                 out_HTE, lse_HT = kernel(
                     q_part, k_held[:, keys], v_held[:, keys], band=piece.band, scale=scale, softcap=softcap
@@ -120,9 +122,14 @@ def ring_attention(
     return total.result(q_HTD, overwrite=overwrite_q)
 
 
-def _pieces(blocks: Sequence[Block], q_HTD: torch.Tensor, value_dim: int) -> list[Block]:
-    flops_per_pair = 2 * q_HTD.shape[0] * (q_HTD.shape[2] + value_dim)
-    max_flops = _FLOPS_PER_PIECE.get(q_HTD.device.type, _FLOPS_PER_LARGE_PIECE)
-    max_bytes = _PIECE_BYTES.get(q_HTD.device.type, _LARGE_PIECE_BYTES)
-    max_pairs, max_queries = int(max_flops / flops_per_pair), max_bytes // (4 * q_HTD.shape[0] * value_dim)
-    return [piece for block in blocks for piece in split_block(block, max_pairs, max_queries)]
+def _pieces(hop: Hop, travelling: TravellingKeys, q_HTD: torch.Tensor) -> Iterator[tuple[Block, KeysAndValues]]:
+    """The pieces of a hop, each with the keys and values that its keys are counted among."""
+    num_heads, _, head_dim = q_HTD.shape
+    device, value_dim = q_HTD.device.type, travelling.own[1].shape[2]
+    max_flops = _FLOPS_PER_PIECE.get(device, _FLOPS_PER_LARGE_PIECE)
+    max_pairs = int(max_flops / (2 * num_heads * (head_dim + value_dim)))
+    max_queries = _PIECE_BYTES.get(device, _LARGE_PIECE_BYTES) // (4 * num_heads * value_dim)
+    for blocks, held in ((hop.own_blocks, travelling.own), (hop.blocks, travelling.held(hop))):
+        for block in blocks:
+            for piece in split_block(block, max_pairs, max_queries):
+                yield piece, held

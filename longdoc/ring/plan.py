@@ -38,7 +38,8 @@ class Hop:
     """One step of one rank: it computes `blocks` with `num_keys` held keys of rank `source`, and meanwhile transfers.
 
     `receive` is what the next step holds. `send` is of this rank's own keys or, where they are passed on, exactly what
-    is held. Blocks count keys among those that are held. Rank and source are the same at step 0 and nowhere else.
+    is held. Blocks count keys among those that are held. Rank and source are the same at step 0 and nowhere else;
+    `own_blocks` are of this rank's own keys all the same, kept for a later step whose transfer hides behind them.
     """
 
     step: int
@@ -47,6 +48,7 @@ class Hop:
     send: Transfer | None
     receive: Transfer | None
     blocks: tuple[Block, ...]
+    own_blocks: tuple[Block, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,11 +121,12 @@ def _whole_shard(layout: Layout, peer: int, owner: int) -> Transfer:
 
 def _direct(layout: Layout, rank: int, mask: Mask) -> tuple[Hop, ...]:
     num_ranks, distances = layout.num_ranks, _distances(layout, mask)
+    own = plan_blocks(layout, rank, rank, mask)
     hops = []
     for step, distance in enumerate(distances):
         source = (rank - distance) % num_ranks
-        blocks = plan_blocks(layout, rank, source, mask)
-        needed = _needed(blocks)
+        blocks = plan_blocks(layout, rank, source, mask) if step > 0 else ()
+        needed, own_share = _needed(blocks), _own_share(own, step, len(distances) - 1)
         send = receive = None
         if step + 1 < len(distances):
             before, after = (rank - distances[step + 1]) % num_ranks, (rank + distances[step + 1]) % num_ranks
@@ -135,10 +138,21 @@ def _direct(layout: Layout, rank: int, mask: Mask) -> tuple[Hop, ...]:
             num_keys=layout.num_tokens_of(rank) if step == 0 else sum(len(keys) for keys in needed),
             send=send,
             receive=receive,
-            blocks=blocks if step == 0 else _among_held(blocks, needed),
+            blocks=own_share if step == 0 else _among_held(blocks, needed),
+            own_blocks=own_share if step > 0 else (),
         )
         hops.append(hop)
     return _without_idle(hops)
+
+
+def _own_share(own: tuple[Block, ...], step: int, num_transfers: int) -> tuple[Block, ...]:
+    """The blocks of a rank's own keys that it computes at a step: one for each transfer, and at the last one the rest.
+
+    What comes in of a window is little work, too little for the next transfer to hide behind.
+    """
+    if step + 1 < num_transfers:
+        return own[step : step + 1]
+    return own[step:] if step == max(0, num_transfers - 1) else ()
 
 
 @functools.lru_cache(maxsize=64)
@@ -176,4 +190,4 @@ def _among_held(blocks: tuple[Block, ...], held: tuple[TokenRange, ...]) -> tupl
 
 
 def _without_idle(hops: list[Hop]) -> tuple[Hop, ...]:
-    return tuple(hop for hop in hops if hop.blocks or hop.send is not None or hop.receive is not None)
+    return tuple(hop for hop in hops if any((hop.blocks, hop.own_blocks, hop.send, hop.receive)))

@@ -87,14 +87,14 @@ def test_all_blocks_together_are_exactly_the_mask(ring: tuple[Layout, Mask]) -> 
             assert (hop.source == rank) == (hop.step == 0)
             keys = held.get((rank, hop.step), queries[:0])
             assert hop.num_keys == len(keys)
-            for block in hop.blocks:
+            for block, among in [*((b, keys) for b in hop.blocks), *((b, queries) for b in hop.own_blocks)]:
                 visible = shown(block)
                 # Kernels have no answer for a query without keys, and a key without queries is work for nothing.
                 assert visible.size > 0
                 assert visible.any(axis=0).all()
                 assert visible.any(axis=1).all()
                 assert block.num_pairs == visible.sum()
-                num_seen[np.ix_(queries[block.queries.slice], keys[block.keys.slice])] += visible
+                num_seen[np.ix_(queries[block.queries.slice], among[block.keys.slice])] += visible
     assert np.array_equal(num_seen, dense(mask, layout.num_tokens))
 
 
@@ -107,7 +107,7 @@ def test_no_hop_is_made_and_no_key_is_sent_that_nobody_needs(ring: tuple[Layout,
     needed: dict[int, set[int]] = defaultdict(set)  # rank -> the positions of others that it computes with
     for rank, plan in enumerate(plans):
         for hop in plan:
-            assert hop.blocks or hop.send is not None or hop.receive is not None
+            assert hop.blocks or hop.own_blocks or hop.send is not None or hop.receive is not None
             if hop.step > 0:
                 for block in hop.blocks:
                     needed[rank] |= set(held[rank, hop.step][block.keys.slice].tolist())
@@ -172,7 +172,7 @@ def test_a_window_costs_a_few_hops_and_tokens_times_window_in_a_ring_of_any_size
     sides = 1 if causal else 2
     # Own keys, and those of the owners of the chunks before and behind.
     assert max(len(plan) for plan in plans) <= 3
-    num_pairs = sum(block.num_pairs for plan in plans for hop in plan for block in hop.blocks)
+    num_pairs = sum(b.num_pairs for plan in plans for hop in plan for b in (*hop.blocks, *hop.own_blocks))
     assert num_pairs <= num_tokens * (1 + sides * (window - 1))
     # A border between two chunks is crossed by the keys of one window, or of one from each side.
     num_sent = sum(hop.send.num_keys for plan in plans for hop in plan if hop.send is not None)
@@ -180,6 +180,16 @@ def test_a_window_costs_a_few_hops_and_tokens_times_window_in_a_ring_of_any_size
     for rank, plan in enumerate(plans):
         sizes = buffer_sizes(plan, rank)
         assert max(*sizes.slots, sizes.packed) <= 4 * window
+
+
+def test_both_transfers_of_a_window_hide_behind_half_of_a_ranks_own_work() -> None:
+    layout = Layout(kind="zigzag", num_tokens=8 * 1024, num_ranks=4)
+    for rank, plan in enumerate(plans_of(layout, Mask.sliding(32))):
+        work = [sum(block.num_pairs for block in (*hop.blocks, *hop.own_blocks)) for hop in plan]
+        # The last rank's two chunks are one stretch, which needs one chunk before it only.
+        num_transfers = 1 if rank == 3 else 2
+        behind = [pairs for pairs, hop in zip(work, plan, strict=True) if hop.receive is not None]
+        assert all(pairs >= 0.9 * sum(work) / num_transfers for pairs in behind)
 
 
 def test_a_window_wider_than_a_shard_reaches_as_many_ranks_as_it_must() -> None:
