@@ -24,7 +24,8 @@ from urllib.parse import quote
 
 from connectors.building import Origin, Tiles
 from connectors.decode import decode_unless_binary, decoder_version
-from connectors.git import GitMissingError, TreeEntry, find_git_dir, list_tree, read_objects, resolve_commit
+from connectors.git import GitMissingError, find_git_dir, resolve_commit
+from connectors.git_objects import TreeEntry, list_tree, read_objects
 from connectors.globs import Globs
 from longdoc.errors import DocumentError, InfrastructureError, SourceError, ensure
 from longdoc.records import Document, DocumentKind, Selection, display
