@@ -1,19 +1,20 @@
 """Kernels against the definition of attention in float64."""
 
+import itertools
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from kernel_oracles import block_by_definition, errors, random_block, visible
 from ring_oracles import HEAD_DIM, random_qkv, relative_error
 
 from longdoc.errors import StartError
 from longdoc.ring import kernels
-from longdoc.ring.kernels import choose_kernel, reference
+from longdoc.ring.kernels import check_block, choose_kernel, reference
 from longdoc.ring.mask import FULL, LOWER_TRIANGLE, Band
 
 KERNELS = ["torch", "reference"]
@@ -78,19 +79,29 @@ def test_softcaps_shared_keys_and_values_of_another_width(
     st.sampled_from([None, 2.0]),
     st.sampled_from(KERNELS),
 )
-@settings(deadline=None, max_examples=80)
-def test_blocks_that_reach_a_kernel_are_computed_and_the_others_refused(
+@settings(deadline=None, max_examples=60)
+def test_any_band_in_which_all_see_something_is_attention_by_its_definition(
     num_queries: int, num_keys: int, lower: int | None, upper: int | None, softcap: float | None, name: str
 ) -> None:
-    band, kernel = Band(lower=lower, upper=upper), choose_kernel(name, "cpu")[1]
-    q, k, v = random_block(num_queries, num_keys, torch.float64)
+    band = Band(lower=lower, upper=upper)
     visible_TS = visible(band, num_queries, num_keys)
-    if visible_TS.any(axis=0).all() and visible_TS.any(axis=1).all():
-        out, lse = kernel(q, k, v, band=band, scale=SCALE, softcap=softcap)
-        assert errors(out, lse, block_by_definition(q, k, v, band, SCALE, softcap)) <= 1e-13
-    else:
-        with pytest.raises(AssertionError, match=r"a query sees no key|a key is seen by no query"):
-            kernel(q, k, v, band=band, scale=SCALE, softcap=softcap)
+    assume(visible_TS.any(axis=0).all() and visible_TS.any(axis=1).all())
+    q, k, v = random_block(num_queries, num_keys, torch.float64)
+    out, lse = choose_kernel(name, "cpu")[1](q, k, v, band=band, scale=SCALE, softcap=softcap)
+    assert errors(out, lse, block_by_definition(q, k, v, band, SCALE, softcap)) <= 1e-13
+
+
+def test_a_block_is_refused_exactly_where_a_query_or_a_key_is_left_alone() -> None:
+    bounds = (None, *range(-6, 7))
+    for num_queries, num_keys, lower, upper in itertools.product(range(1, 6), range(1, 6), bounds, bounds):
+        q, k, v = torch.empty(1, num_queries, 1), torch.empty(1, num_keys, 1), torch.empty(1, num_keys, 1)
+        band = Band(lower=lower, upper=upper)
+        visible_TS = visible(band, num_queries, num_keys)
+        if visible_TS.any(axis=0).all() and visible_TS.any(axis=1).all():
+            check_block(q, k, v, band=band)
+        else:
+            with pytest.raises(AssertionError, match=r"a query sees no key|a key is seen by no query"):
+                check_block(q, k, v, band=band)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -50,6 +50,26 @@ def test_blocks_of_several_tiles_of_the_real_size(
     assert errors(out, lse, block_by_definition(q, k, v, band, 0.125)) <= 5e-6
 
 
+@pytest.mark.parametrize(
+    ("num_threads", "heads_in_group", "band", "num_queries"),
+    [
+        (1, 1, LOWER_TRIANGLE, 512),
+        (1, 3, LOWER_TRIANGLE, 128),
+        (1, 600, FULL, 1),
+        (4, 1, LOWER_TRIANGLE, 2048),
+        (3, 4, FULL, 256),
+        (4, 1, Band(lower=-1023, upper=0), 1024),
+        (4, 1, Band(lower=-64, upper=64), 512),
+        (4, 8, Band(lower=-127, upper=0), 128),
+    ],
+)
+def test_tiles_fill_the_caches_of_all_threads_but_are_no_wider_than_a_window(
+    monkeypatch: pytest.MonkeyPatch, num_threads: int, heads_in_group: int, band: Band, num_queries: int
+) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: num_threads)
+    assert torch_tiles._queries_in_tile(band, heads_in_group) == num_queries
+
+
 @pytest.mark.parametrize("num_threads", [1, 2, 7])
 @pytest.mark.parametrize("block", BANDS)
 def test_more_threads_take_larger_tiles_and_change_nothing(

@@ -98,6 +98,6 @@ def _check_band(band: Band, num_queries: int, num_keys: int) -> None:
     lower = 1 - num_queries if band.lower is None else band.lower
     upper = num_keys - 1 if band.upper is None else band.upper
     block = f"{band} of {num_queries} queries × {num_keys} keys"
-    # Queries 0 and T-1, and keys 0 and S-1, see least: those between them see more, or as many shifted along.
-    ensure(lower <= upper and upper >= 0 and lower <= num_keys - num_queries, f"a query sees no key: {block}")
+    # The first and the last query are the first that find no key, and the first and the last key to be seen by none.
+    ensure(upper >= 0 and lower <= num_keys - num_queries, f"a query sees no key: {block}")
     ensure(lower <= 0 and upper >= num_keys - num_queries, f"a key is seen by no query: {block}")

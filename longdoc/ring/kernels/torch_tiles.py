@@ -131,13 +131,12 @@ class _OnlineSoftmax:
     """The running maximum, sum and weighted values of the rows of a tile."""
 
     def __init__(self, q_MD: torch.Tensor, value_dim: int) -> None:
-        # Finite, so that keys that a row does not see at all leave it as it was: -inf - (-inf) is NaN.
-        self._max_M1 = q_MD.new_full((len(q_MD), 1), torch.finfo(q_MD.dtype).min)
+        self._max_M1 = q_MD.new_full((len(q_MD), 1), -torch.inf)
         self._total_M1 = q_MD.new_zeros((len(q_MD), 1))
         self._out_ME = q_MD.new_zeros((len(q_MD), value_dim))
 
     def add(self, place: slice, scores_MN: torch.Tensor, v_NE: torch.Tensor) -> None:
-        """Take in further keys for some of the rows; overwrites the scores."""
+        """Take in further keys for those of the rows that see one of them; overwrites the scores."""
         max_M1, total_M1, out_ME = self._max_M1[place], self._total_M1[place], self._out_ME[place]
         new_max_M1 = torch.maximum(max_M1, scores_MN.amax(dim=1, keepdim=True))
         weights_MN = scores_MN.sub_(new_max_M1).exp2_()
