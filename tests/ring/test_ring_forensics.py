@@ -103,6 +103,12 @@ def test_the_first_token_that_is_not_finite_is_found_in_any_tile(
     assert first_nonfinite([sound, broken.transpose(0, 1).contiguous().transpose(0, 1)]) == place
 
 
+def test_of_several_tensors_the_earliest_token_counts() -> None:
+    later, earlier = torch.zeros(2, 9, 4), torch.zeros(1, 9, 3)
+    later[0, 7, 0], earlier[0, 2, 1] = torch.nan, torch.inf
+    assert first_nonfinite([later, earlier]) == 2
+
+
 def test_the_largest_numbers_of_a_dtype_are_finite_and_nothing_has_no_place() -> None:
     extreme = torch.tensor([[[torch.finfo(torch.float16).max], [torch.finfo(torch.float16).min]]], dtype=torch.float16)
     assert first_nonfinite([extreme]) is None
