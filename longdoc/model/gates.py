@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from longdoc.errors import NotShardableError
-from longdoc.model.load import RingModel
+from longdoc.errors import LongdocError, ModelError, NotShardableError
+from longdoc.model.load import RingModel, first_line
 from longdoc.model.passes import (
     FLOAT32_ATTENTION,
     LOCAL_ATTENTION,
@@ -79,6 +79,18 @@ def check_shardable(
     report(
         Gate(name="configuration", seen="no state is carried along, attention can be replaced, no layer mixes tokens")
     )
+    try:
+        return _prove(model, kernel, report)
+    except (LongdocError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # a pass runs code of each family, which raises what it likes
+        raise ModelError(
+            f"model {model.local.name}: its forward pass fails ({type(error).__name__}: {first_line(error)}); copy or "
+            "download the model again, or use another one"
+        ) from error
+
+
+def _prove(model: RingModel, kernel: Kernel, report: Callable[[Gate], None]) -> float:
     with ExitStack() as windows:
         whole_TC, calls = _without_attention(model, windows)
         report(_layers(model, calls))

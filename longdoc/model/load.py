@@ -228,7 +228,7 @@ def _from_pretrained(local: LocalModel, dtype: torch.dtype, attention: str, devi
         raise
     except Exception as error:  # loading runs code of each family, of safetensors and of packages they miss
         raise ModelError(
-            f"model {local.name}: it cannot be loaded ({_first_line(error)}); it must be a language model or encoder "
+            f"model {local.name}: it cannot be loaded ({first_line(error)}); it must be a language model or encoder "
             "of a family that transformers knows, saved whole"
         ) from error
     _refuse_missing(local.name, loading)
@@ -247,7 +247,8 @@ def _refuse_missing(name: str, loading: dict[str, Any]) -> None:
         )
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """What an error says, in one line; its type where it says nothing."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 import torch
+from families import FAMILIES, save_family
+from tokenizers import Tokenizer
 from torch import nn
 from transformers import GPT2Config, LlamaConfig, MistralConfig, Phi3Config, Qwen2Config, Qwen2MoeConfig, Qwen3Config
 
@@ -17,7 +19,7 @@ from longdoc.errors import ModelError, NotShardableError
 from longdoc.model import rotary
 from longdoc.model.gates import Gate, check_shardable
 from longdoc.model.load import RingModel, load_model
-from longdoc.model.local import LocalModel
+from longdoc.model.local import LocalModel, open_folder
 from longdoc.model.sources import find_model
 from longdoc.ring.kernels.reference import reference_kernel
 from longdoc.ring.mask import Band
@@ -268,3 +270,30 @@ def test_a_layer_that_cannot_be_tiled_is_found(load: Callable[..., RingModel]) -
     mlp.forward = functools.partial(tiled.func, depends_on_the_tile, *tiled.args[1:])
     with pytest.raises(NotShardableError, match="log-probabilities differ by"):
         check_shardable(model)
+
+
+def test_a_forward_pass_that_fails_is_told_in_one_line(load: Callable[..., RingModel]) -> None:
+    model = load(LlamaConfig(**GROUPED))
+
+    def fails(*_: Any, **__: Any) -> None:
+        raise AttributeError("no dtype\nand more")
+
+    model.module.base_model.layers[0].self_attn.forward = fails
+    with pytest.raises(ModelError, match=r"model llama-model: its forward pass fails \(AttributeError: no dtype\); "):
+        check_shardable(model)
+
+
+IN_BF16 = ("llama", "gemma2", "gpt_oss", "gemma4, experts", "modernbert")
+
+
+@pytest.mark.parametrize(
+    ("family", "dtype"),
+    [*((family, torch.float32) for family in FAMILIES), *((family, torch.bfloat16) for family in IN_BF16)],
+)
+def test_every_supported_family_passes(
+    family: str, dtype: torch.dtype, tmp_path: Path, small_tokenizer: Tokenizer
+) -> None:
+    folder = save_family(family, tmp_path / "family", small_tokenizer.to_str())
+    model = load_model(open_folder(folder, name=family, source="", source_sha256=None), dtype=dtype)
+    # In half precision the limit is measured in the check itself.
+    assert check_shardable(model) < (1e-3 if dtype == torch.float32 else torch.inf)
