@@ -1,0 +1,198 @@
+"""What was fetched from remote repositories, kept below the cache folder for the next run.
+
+Each address has a folder named by a hash of it, without credentials, with two bare repositories: `objects` holds the
+commits that were asked for, each without its history, and the blobs that were needed; `history` holds commits alone,
+and only where a revision such as `HEAD~3` had to be counted. Owns that layout, the lock that keeps two processes from
+fetching at once, and what is fetched: never more than a server makes unavoidable. What is whole is decided by looking
+for each object, so a fetch that was cut short is never mistaken for one that was not. Nothing here is ever deleted.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from connectors.address import Address
+from connectors.git import run
+from connectors.git_objects import missing_objects
+from connectors.remote import REMOTE, RemoteError, fetch, note
+from longdoc.errors import InfrastructureError
+from longdoc.files import cache_folder, make_folder
+
+ALL_HISTORY = 2**31 - 1  # what git takes for "without end"
+_ALL_REFS = ("+refs/heads/*:refs/longdoc/heads/*", "+refs/tags/*:refs/longdoc/tags/*")
+# A server of protocol 0 gives only what its refs name, and one that is a mere folder of files has no shallow clones.
+_REFUSES_IDS = re.compile(r"unadvertised object|dumb http transport")
+_NO_SHALLOW = "dumb http transport"
+_UNKNOWN_ID = re.compile(r"not our ref|couldn't find remote ref|no such remote ref|expected old/new/ref")
+# A lock of git's own that outlived its process. Ours is held, so no other longdoc is at work; git itself may be.
+_STALE_SECONDS = 60.0
+
+
+def cache_place(address: Address) -> Path:
+    """The folder of one address. Its name shows the repository's, and tells addresses apart by their hash."""
+    digest = hashlib.sha256(address.uri.encode("utf-8")).hexdigest()[:24]
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", address.name)[:40].strip(".-")
+    return cache_folder() / "git" / f"{name}-{digest}"
+
+
+def objects_dir(address: Address) -> str:
+    """The bare repository of one address that holds the commits which were asked for."""
+    return str(cache_place(address) / "objects")
+
+
+def has_commit(address: Address, commit_id: str) -> bool:
+    """Whether a commit and all its trees are in the cache: its ref is written after everything else of a fetch."""
+    git_dir = objects_dir(address)
+    return Path(git_dir).is_dir() and _resolves(git_dir, _ref_of(commit_id))
+
+
+def ensure_commit(address: Address, commit_id: str, ref: str | None = None) -> None:
+    """Fetch a commit and its trees, not its blobs, unless they are here. `ref` is one that names it, if any does.
+
+    Raises `RemoteError`, whose `said` is what the server answers where it does not have the commit.
+    """
+    if has_commit(address, commit_id):
+        return
+    with _locked(address):
+        git_dir = _repository(address, "objects", commit_id)
+        if not _resolves(git_dir, _ref_of(commit_id)):
+            _fetch_commit(git_dir, address, commit_id, ref)
+
+
+def ensure_blobs(address: Address, commit_id: str, object_ids: Iterable[str]) -> None:
+    """Fetch those of the blobs of a commit that are not here, in one go. Raises `RemoteError`."""
+    git_dir = objects_dir(address)
+    wanted = list(dict.fromkeys(object_ids))
+    if not missing_objects(git_dir, wanted):
+        return
+    with _locked(address):
+        missing = missing_objects(git_dir, wanted)
+        if missing:
+            _fetch_blobs(git_dir, address, commit_id, missing)
+        still = missing_objects(git_dir, missing)
+    if still:
+        message = f"{address.uri}: the server did not send {len(still)} of the objects of commit {commit_id}"
+        raise RemoteError(f"{message}, for instance {still[0]}. Try `git fsck` there.")
+
+
+@contextlib.contextmanager
+def history(address: Address, tips: Iterable[str], depth: int, like: str) -> Iterator[str]:
+    """A bare repository that holds the commits behind `tips` (refspecs), `depth` of them, for as long as it is used."""
+    with _locked(address):
+        git_dir = _repository(address, "history", like)
+        options = ["--filter=tree:0", f"--depth={depth}"]
+        try:
+            fetch(git_dir, address, tips, options, what="fetching its history")
+        except RemoteError as error:
+            if not _REFUSES_IDS.search(error.said):
+                raise
+            fetch(git_dir, address, _ALL_REFS, _deepest(error), what="fetching its history")
+        yield git_dir
+
+
+def _fetch_commit(git_dir: str, address: Address, commit_id: str, ref: str | None) -> None:
+    what, target = "fetching a commit", _ref_of(commit_id)
+    try:
+        fetch(git_dir, address, [f"+{commit_id}:{target}"], ["--filter=blob:none", "--depth=1"], what=what)
+    except RemoteError as error:
+        if not _REFUSES_IDS.search(error.said):
+            raise
+        note(f"{address.uri}: the server gives no commit by its id, so more is fetched than is needed")
+        # Nor would it give blobs by their ids later, so they come along.
+        if ref is not None and _NO_SHALLOW not in error.said:
+            fetch(git_dir, address, [f"+{ref}:refs/longdoc/tip"], ["--no-filter", "--depth=1"], what=what)
+        if not _resolves(git_dir, f"{commit_id}^{{commit}}"):
+            fetch(git_dir, address, _ALL_REFS, ["--no-filter", *_deepest(error)], what="fetching every commit")
+        if not _resolves(git_dir, f"{commit_id}^{{commit}}"):
+            message = f"{address.uri}: no branch or tag leads to commit {commit_id}. Choose one that is reachable."
+            raise RemoteError(message, said="not our ref") from error
+        run([f"--git-dir={git_dir}", "update-ref", target, commit_id])
+
+
+def _fetch_blobs(git_dir: str, address: Address, commit_id: str, missing: list[str]) -> None:
+    what = f"fetching {len(missing):,} files"
+    try:
+        fetch(git_dir, address, missing, ["--no-filter"], what=what)
+    except RemoteError as error:
+        if not (_REFUSES_IDS.search(error.said) or is_unknown(error)):
+            raise
+        note(f"{address.uri}: the server gives no file by its id, so the whole commit is fetched")
+        fetch(git_dir, address, [commit_id], ["--refetch", "--no-filter", "--depth=1"], what="fetching a commit")
+
+
+def is_unknown(error: RemoteError) -> bool:
+    """Whether a server said that it does not have what was asked for."""
+    return _UNKNOWN_ID.search(error.said) is not None
+
+
+def _deepest(error: RemoteError) -> list[str]:
+    return [] if _NO_SHALLOW in error.said else [f"--depth={ALL_HISTORY}"]
+
+
+def _ref_of(commit_id: str) -> str:
+    return f"refs/longdoc/commits/{commit_id}"
+
+
+def _resolves(git_dir: str, name: str) -> bool:
+    return run([f"--git-dir={git_dir}", "rev-parse", "--verify", "--quiet", "--end-of-options", name])[0] == 0
+
+
+@contextlib.contextmanager
+def _locked(address: Address) -> Iterator[None]:
+    """Keep every other process from changing what is cached of one address. The lock ends with its process."""
+    folder = cache_place(address)
+    try:
+        make_folder(folder)
+        folder.parent.chmod(0o700)  # private repositories lie here
+        file = (folder / "lock").open("wb")
+    except OSError as error:
+        message = f"{folder} cannot be written: {error.strerror}. Name another cache folder with LONGDOC_CACHE,"
+        raise InfrastructureError(f"{message} or make room, then run again.") from error
+    with file:
+        _wait_for(file.fileno(), address)
+        yield
+
+
+def _wait_for(descriptor: int, address: Address) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        note(f"{address.uri}: another process is fetching from it; waiting")
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+
+
+def _repository(address: Address, name: str, like: str) -> str:
+    """One of an address's bare repositories, made if there is none; ids are as long as `like`. The lock is held."""
+    path = cache_place(address) / name
+    if path.is_dir():
+        for lock in [*path.glob("*.lock"), *path.glob("refs/longdoc/**/*.lock")]:
+            if time.time() - lock.stat().st_mtime > _STALE_SECONDS:
+                lock.unlink()
+        return str(path)
+    # Made beside it and renamed, so that a folder of that name is always a whole repository.
+    temporary = Path(tempfile.mkdtemp(prefix=f".{name}.", dir=path.parent))
+    try:
+        _make_bare(temporary, address, "sha1" if len(like) == 40 else "sha256")
+        temporary.rename(path)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    return str(path)
+
+
+def _make_bare(folder: Path, address: Address, object_format: str) -> None:
+    command = ["init", "-q", "--bare", "--template=", f"--object-format={object_format}", "--", str(folder)]
+    status, _, error = run(command)
+    if status != 0:
+        raise InfrastructureError(f"{folder} cannot be made a repository: git says {error!r}. Run again.")
+    quoted = address.uri.replace("\\", "\\\\").replace('"', '\\"')
+    # A promisor: git then accepts that some of its objects were left at the remote.
+    remote = f'[remote "{REMOTE}"]\n\turl = "{quoted}"\n\tpromisor = true\n'
+    with (folder / "config").open("a", encoding="utf-8") as file:
+        file.write(f"{remote}[core]\n\trepositoryFormatVersion = 1\n[extensions]\n\tpartialClone = {REMOTE}\n")
