@@ -46,11 +46,6 @@ class RingModel:
         self.vocab_size = local.vocab_size
 
     @property
-    def causal_model(self) -> nn.Module:
-        """Another name of `module`."""
-        return self.module
-
-    @property
     def dtype(self) -> torch.dtype:
         """The dtype of the weights, in which hidden states come."""
         return next(self.module.parameters()).dtype

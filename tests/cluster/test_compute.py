@@ -125,7 +125,7 @@ def test_outputs_that_were_not_asked_for_are_not_written(tmp_path, case, engine,
 def test_states_that_are_not_finite_are_a_fault_of_the_document_on_every_rank(tmp_path, tiny_model, case):
     broken = make_engine(tiny_model, torch.float32)
     with torch.no_grad():
-        broken.model.causal_model.base_model.norm.weight[0] = torch.nan
+        broken.model.module.base_model.norm.weight[0] = torch.nan
     outcome = compute(case, broken, tmp_path, num_ranks=3)
     assert isinstance(outcome, Fault)
     assert (outcome.stage, outcome.reason) == ("forward", "not_finite")
@@ -143,7 +143,7 @@ def test_the_first_layer_and_token_that_are_not_finite_are_named_whoever_owns_th
     token_id = max(set(ids), key=ids.index)
     broken = make_engine(tiny_model, torch.float32)
     with torch.no_grad():
-        broken.model.causal_model.base_model.embed_tokens.weight[token_id, 5] = value
+        broken.model.module.base_model.embed_tokens.weight[token_id, 5] = value
     outcome = compute(case.with_special_tokens((1,), ()), broken, tmp_path, num_ranks=num_ranks)
     assert outcome.error.endswith(
         f": queries, keys or values of layer 0 are NaN or infinite from token {ids.index(token_id)} on."
@@ -153,7 +153,7 @@ def test_the_first_layer_and_token_that_are_not_finite_are_named_whoever_owns_th
 def test_a_layer_that_breaks_is_named_and_not_the_ones_behind_it(tmp_path, tiny_model, case):
     broken = make_engine(tiny_model, torch.float32)
     with torch.no_grad():
-        broken.model.causal_model.base_model.layers[1].input_layernorm.weight[0] = torch.nan
+        broken.model.module.base_model.layers[1].input_layernorm.weight[0] = torch.nan
     outcome = compute(case, broken, tmp_path, num_ranks=2)
     assert outcome.error.endswith(": queries, keys or values of layer 1 are NaN or infinite from token 0 on.")
 

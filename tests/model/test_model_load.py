@@ -65,15 +65,15 @@ def test_the_default_models_logits_are_transformers_own(default_model: LocalMode
     model = load_model(default_model, dtype=torch.float32, attention="sdpa")
     ids = torch.arange(64) * 700
     with torch.no_grad():
-        wanted_TV = model.causal_model(input_ids=ids[None]).logits[0]
+        wanted_TV = model.module(input_ids=ids[None]).logits[0]
     got_TV = model.logits(model.hidden_states(ids, torch.arange(64)))
     torch.testing.assert_close(got_TV, wanted_TV, rtol=1e-5, atol=1e-4)
 
 
 def test_nothing_is_kept_for_a_gradient_or_a_cache(tiny_model: LocalModel) -> None:
     model = load_model(tiny_model, dtype=torch.float32, attention="sdpa")
-    assert not any(parameter.requires_grad for parameter in model.causal_model.parameters())
-    assert not model.causal_model.training
+    assert not any(parameter.requires_grad for parameter in model.module.parameters())
+    assert not model.module.training
     hidden_TC = model.hidden_states(torch.arange(5), torch.arange(5))
     assert not hidden_TC.requires_grad
     assert not model.logits(hidden_TC).requires_grad

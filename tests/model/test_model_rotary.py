@@ -325,7 +325,7 @@ def test_frequencies_are_those_of_float32_whatever_the_weights_are(
         assert model.extension == extension
         wanted = Holder(config)
         RotaryPositions(wanted).set(extension, 97)
-        got = frequencies(model.causal_model)
+        got = frequencies(model.module)
         assert len(got) == len(frequencies(wanted))
         for (name, buffer), theirs in zip(got.items(), frequencies(wanted).values(), strict=True):
             assert buffer.dtype == torch.float32, name
