@@ -119,19 +119,28 @@ def read_layout(raw: bytes, subject: str) -> Layout:
 
 
 def _find_directory(raw: bytes) -> _Directory | None:
-    """The directory of the last end record whose directory is where it says."""
+    """The directory of an end record that ends the file; failing that, of the last one with something behind it."""
     lowest = max(0, len(raw) - _END.size - _LONGEST_COMMENT)
+    positions: list[int] = []
     position = len(raw)
     while (position := raw.rfind(_END_SIGNATURE, lowest, position)) >= 0:
-        if position + _END.size <= len(raw) and (found := _directory_before(raw, position)):
-            return found
-    return None
+        if position + _END.size <= len(raw):
+            positions.append(position)
+    # A comment may hold what looks like an end record.
+    positions.sort(key=lambda start: _end_stop(raw, start) != len(raw))
+    return next((found for start in positions if (found := _directory_before(raw, start))), None)
+
+
+def _end_stop(raw: bytes, position: int) -> int:
+    """Where an end record ends with its comment."""
+    length: int = _END.unpack_from(raw, position)[-1]
+    return position + _END.size + length
 
 
 def _directory_before(raw: bytes, position: int) -> _Directory | None:
     _, disk, first_disk, _, num_entries, num_bytes, offset, comment = _END.unpack_from(raw, position)
     comment_start = position + _END.size
-    stop = comment_start + comment
+    stop = _end_stop(raw, position)
     if stop > len(raw) or (disk, first_disk) not in ((0, 0), (_IN_EXTRA_16, _IN_EXTRA_16), (0, _IN_EXTRA_16)):
         return None
     ends = [Extent(kind="end_record", start=position, stop=comment_start)]
