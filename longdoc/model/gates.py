@@ -132,9 +132,12 @@ def _layers(model: RingModel, calls: list[AttentionCall]) -> Gate:
     if len(calls) != model.num_layers:
         reason = f"a pass through its {model.num_layers} layers calls attention {len(calls)} times"
         raise refusal(model.local.name, f"{reason}, so tokens meet elsewhere or attention cannot be replaced")
-    masks = Counter(call.mask.name if call.mask else "its own mask" for call in calls)
-    seen = ", ".join(f"{count} × {name}" for name, count in masks.items())
-    causal = all(call.mask is None or call.mask.is_causal for call in calls)
+    masks = [call.mask for call in calls if call.mask]
+    if len(masks) < len(calls):
+        reason = f"{len(calls) - len(masks)} of its layers hand a mask of their own making to attention"
+        raise refusal(model.local.name, f"{reason}, which may depend on more than distances")
+    seen = ", ".join(f"{count} × {name}" for name, count in Counter(mask.name for mask in masks).items())
+    causal = all(mask.is_causal for mask in masks)
     if causal != (model.local.attention_direction == "causal"):
         reason = f"its configuration describes {model.local.attention_direction} attention and its masks are {seen}"
         raise refusal(model.local.name, reason)

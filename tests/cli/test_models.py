@@ -57,6 +57,9 @@ def test_check_says_yes_with_the_measured_error(tiny_model: LocalModel) -> None:
     result = CliRunner().invoke(models, ["check", str(tiny_model.folder)])
     assert result.exit_code == 0
     assert f"{tiny_model.folder.name} can run on a ring: largest difference of a log-probability " in result.stdout
+    gates = [line.split()[0] for line in result.stdout.splitlines()[:4]]
+    assert gates == ["configuration", "attention", "locality", "ring"]
+    assert "called once a layer: 2 × causal" in result.stdout
 
 
 def test_check_says_no_with_the_reason_and_another_code(

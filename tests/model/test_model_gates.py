@@ -212,6 +212,15 @@ def test_every_gate_says_what_it_saw(load: Callable[..., RingModel]) -> None:
     assert f"on 97 tokens and 3 ranks log-probabilities differ by {error:.1e} (allowed: 1.0e-03)" == gates[3].seen
 
 
+def test_a_layer_that_makes_its_own_mask_is_refused(load: Callable[..., RingModel]) -> None:
+    model = load(LlamaConfig(**GROUPED))
+    attention = model.module.base_model.layers[1].self_attn
+    plain = attention.forward
+    attention.forward = lambda *args, **kwargs: plain(*args, **kwargs | {"attention_mask": torch.zeros(1)})
+    with pytest.raises(NotShardableError, match="1 of its layers hand a mask of their own making to attention"):
+        check_shardable(model)
+
+
 def test_a_direction_that_the_configuration_does_not_tell_is_refused(load: Callable[..., RingModel]) -> None:
     model = load(LlamaConfig(**GROUPED))
     model.local = dataclasses.replace(model.local, attention_direction="bidirectional")
