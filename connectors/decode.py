@@ -1,8 +1,9 @@
 """Bytes to text and back, exactly: which encoding a file is in, and a proof that it gives the same bytes again.
 
-Owns the order of the tries (byte-order mark, strict UTF-8, charset-normalizer's guess, latin-1) and the rule that tells
-text from binary. Refuses anything lossy: no `surrogateescape`, no replacement characters, no translated newlines. A
-choice that does not give the exact bytes back is not taken; latin-1, where every byte is one character, comes last.
+Owns the order of the tries (byte-order mark, strict UTF-8, what the file declares, charset-normalizer's guess, latin-1)
+and the rule that tells text from binary. Refuses anything lossy: no `surrogateescape`, no replacement characters, no
+translated newlines. A choice that does not give the exact bytes back is not taken; latin-1, where every byte is one
+character, comes last.
 """
 
 import codecs
@@ -12,7 +13,7 @@ from typing import Literal
 
 from longdoc.encodings import MARKS, encode_pieces
 
-EncodingSource = Literal["bom", "utf-8", "guess", "latin-1"]
+EncodingSource = Literal["bom", "utf-8", "declared", "guess", "latin-1"]
 
 # C0 controls and DEL, but not those that text files hold: BS, TAB, LF, VT, FF, CR and ESC.
 _CONTROLS = bytes(b for b in (*range(0x20), 0x7F) if b not in b"\b\t\n\v\f\r\x1b")
@@ -28,9 +29,17 @@ class Decoded:
     encoding_source: EncodingSource
 
 
-def decode_bytes(raw: bytes) -> Decoded:
-    """The text of any bytes at all; `longdoc.encodings.encode_text` gives exactly `raw` back."""
-    return _by_mark(raw) or _by_utf8(raw) or _by_guess(raw) or _by_latin1(raw)
+def decode_bytes(raw: bytes, *, declared: str | None = None) -> Decoded:
+    """The text of any bytes at all; `longdoc.encodings.encode_text` gives exactly `raw` back.
+
+    `declared` is the label of an encoding that the file names; one that is unknown or does not fit is passed over.
+    """
+    if declared and b"\x1b" in raw and declared.strip().lower().startswith("iso-2022-"):
+        # Its bytes are all ASCII, so they would pass for UTF-8.
+        found = _by_mark(raw) or _by_declaration(raw, declared) or _by_utf8(raw)
+    else:
+        found = _by_mark(raw) or _by_utf8(raw) or (_by_declaration(raw, declared) if declared else None)
+    return found or _by_guess(raw) or _by_latin1(raw)
 
 
 def decode_unless_binary(raw: bytes) -> Decoded | None:
@@ -70,6 +79,20 @@ def _by_utf8(raw: bytes) -> Decoded | None:
         return None
 
 
+def _by_declaration(raw: bytes, label: str) -> Decoded | None:
+    for name in _LABELS.get(label.strip().lower(), (label,)):
+        try:
+            codec = codecs.lookup(name.strip()).name
+            # A declaration that can be read is in ASCII, so what it names keeps ASCII.
+            keeps_ascii = _ASCII.encode(codec) == _ASCII.encode("ascii") and not codec.endswith("escape")
+            text = _exactly(raw, codec) if keeps_ascii else None
+        except (LookupError, ValueError):
+            continue  # unknown, or no encoding of text (base64, rot13)
+        if text is not None:
+            return Decoded(text=text, encoding=codec, encoding_source="declared")
+    return None
+
+
 def _by_guess(raw: bytes) -> Decoded | None:
     from charset_normalizer import from_bytes  # needed by few files, and slow to import
 
@@ -100,3 +123,36 @@ def _exactly(raw: bytes, codec: str) -> str | None:
 
 # Encodings in which each character always has the same bytes: checking them whole is checking them in any pieces.
 _STATELESS = frozenset({"utf-8", "utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"})
+
+_ASCII = "<?xml charset='a-b'?>\r\n"
+
+# What labels mean on the web, where it is more than they say: https://encoding.spec.whatwg.org/#names-and-labels
+_LABELS = {
+    "ascii": ("cp1252", "latin-1"),
+    "us-ascii": ("cp1252", "latin-1"),
+    "iso-8859-1": ("cp1252", "latin-1"),
+    "iso8859-1": ("cp1252", "latin-1"),
+    "latin1": ("cp1252", "latin-1"),
+    "latin-1": ("cp1252", "latin-1"),
+    "iso-8859-9": ("cp1254", "iso8859-9"),
+    "iso-8859-11": ("cp874", "iso8859-11"),
+    "tis-620": ("cp874", "tis-620"),
+    "gb2312": ("gb18030",),
+    "gbk": ("gb18030",),
+    "gb_2312-80": ("gb18030",),
+    "shift_jis": ("cp932", "shift_jis"),
+    "shift-jis": ("cp932", "shift_jis"),
+    "sjis": ("cp932", "shift_jis"),
+    "x-sjis": ("cp932", "shift_jis"),
+    "windows-31j": ("cp932",),
+    "euc-kr": ("cp949",),
+    "ks_c_5601-1987": ("cp949",),
+    "ksc5601": ("cp949",),
+    "windows-949": ("cp949",),
+    "big5": ("big5hkscs", "big5", "cp950"),
+    "x-mac-roman": ("mac-roman",),
+    "macintosh": ("mac-roman",),
+    "x-mac-cyrillic": ("mac-cyrillic",),
+    # Refused by the HTML standard.
+    "utf-7": (),
+}
