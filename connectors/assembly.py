@@ -123,13 +123,19 @@ class _Plan:
             if not first and last is not None and (last.kind, last.part) == (kind, block.part):
                 last.append(glue, block)
                 continue
-            self._open(unit, kind, block, glue if not first else max(glue, _BLANK_LINE, key=len), is_content=first)
+            self._open(unit, kind, block, self._apart(glue) if first else glue, is_content=first)
             first = False
         for piece in inside:
             if isinstance(piece, Textless):
                 self.segments.append(piece)
             elif isinstance(piece, PartBegins) and piece.part not in self.with_text:
                 self.segments.append(_without_text(self.parts[piece.part]))
+
+    def _apart(self, glue: str) -> str:
+        """What sets a unit apart: at least a blank line."""
+        before = self.last_text.texts[-1] if self.last_text is not None else ""
+        behind = len(before) - len(before.rstrip("\n"))
+        return "\n" * (len(_BLANK_LINE) - behind - glue.count("\n")) + glue
 
     def _open(self, unit: Unit, kind: str, block: Block, glue: str, *, is_content: bool) -> None:
         if self.last_text is not None:

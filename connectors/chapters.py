@@ -90,6 +90,14 @@ def find_headings(text: str) -> list[Heading]:
     ]
 
 
+def kind_of_title(title: str) -> SectionKind | None:
+    """What a line that is a heading says of itself (`CHAPTER II. ...`, `Epilogue`); None for other words."""
+    found = _classify(0, title)
+    if found is None or found.level == _NUMERAL:
+        return None
+    return _kind(replace(found, has_body=True), is_last=False)
+
+
 def _kind(found: _Found, *, is_last: bool) -> SectionKind:
     if found.level in (_CHAPTER, _SCENE, _NUMERAL):
         return "chapter"

@@ -62,6 +62,13 @@ FORMATS: dict[str, Format] = {
         reader="connectors.text:read_book",
         libraries=_CHARSET,
     ),
+    "html": Format(
+        name="HTML",
+        extensions=(".html", ".htm", ".xhtml", ".xht"),
+        version="html-1",
+        reader="connectors.html:read_html",
+        libraries=("charset-normalizer", "lxml", "selectolax"),
+    ),
 }
 
 # What is no book, told by its first bytes: https://en.wikipedia.org/wiki/List_of_file_signatures

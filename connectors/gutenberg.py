@@ -63,6 +63,12 @@ def find_body(text: str) -> tuple[int, int]:
     return body_start, announced.start() if announced else end
 
 
+def split_at_markers(text: str) -> list[str]:
+    """The text in pieces that are wholly inside or outside of the markers; joined they are the text."""
+    start, stop = find_body(text)
+    return [piece for piece in (text[:start], text[start:stop], text[stop:]) if piece]
+
+
 def read_header(text: str) -> Header:
     """The fields of a header. `text` is what stands before the body; other text gives an empty header."""
     fields: dict[str, list[str]] = {}

@@ -8,6 +8,7 @@ elements); nothing that a style sheet makes (list numbers, quotation marks of `<
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
+from connectors.gutenberg import split_at_markers
 from connectors.markup_events import Attributes, Event, Start
 from connectors.markup_names import (
     BLOCKS,
@@ -85,7 +86,12 @@ class _Walk:
         if self.aside is not None:
             self.aside.append(text)
         elif self.exact:
-            self.flow.exact(text)
+            # One <pre> may hold a whole old book, with what Project Gutenberg put around it.
+            first, *others = split_at_markers(text) or [""]
+            self.flow.exact(first)
+            for piece in others:
+                self.flow.block(self.stack[-1].block_place, 1)
+                self.flow.exact(piece)
         else:
             self.flow.text(text)
 

@@ -224,6 +224,11 @@ class Flow:
             Textless(kind=kind, reason=reason, path=path, title=title, place=place, num_bytes=num_bytes, sha256=sha256)
         )
 
+    def texts(self) -> list[tuple[int, str]]:
+        """The number and text of every block of the flow; what is labelled or stands aside is not among them."""
+        self._close()
+        return [(n, each.text) for n, each in enumerate(self._pieces) if isinstance(each, Block) and each.label is None]
+
     def headings(self) -> list[FoundHeading]:
         """The headings, in order; one that is only an image is named by its alt text."""
         self._close()

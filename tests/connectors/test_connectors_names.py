@@ -103,11 +103,11 @@ def test_faults_are_told(folder: Path) -> None:
 def test_refusals_are_told(folder: Path) -> None:
     commit_files(new_repository(folder / "repo"), {"a": b"x\n"})
     new_repository(folder / "empty")
-    (folder / "x.pdf").touch()
+    (folder / "x.xyz").touch()
     refused = [
         lambda: open_folder(folder),
         lambda: open_book(folder / CAFE),
-        lambda: open_book(folder / "x.pdf"),
+        lambda: open_book(folder / "x.xyz"),
         lambda: open_repository(str(folder), Selection()),
         lambda: open_repository(str(folder / "empty"), Selection()),
         lambda: open_repository(str(folder / "repo"), Selection(revision=CAFE)),

@@ -128,19 +128,27 @@ def test_no_credentials_are_repeated(repository: Path) -> None:
 
 
 def test_a_folder_without_a_readable_book(tmp_path: Path) -> None:
-    (tmp_path / "a.pdf").write_bytes(b"%PDF")
-    assert refused(tmp_path) == (
-        f"{tmp_path} holds no book that can be read: looked for .txt, .text, .md, .markdown in it and in the folders "
-        "below. Name a file, or use --kind book with one to read it as text."
+    (tmp_path / "a.png").write_bytes(b"\x89PNG")
+    message = refused(tmp_path)
+    assert message.startswith(f"{tmp_path} holds no book that can be read: looked for .txt, .text, .md, .markdown")
+    assert message.endswith(
+        "in it and in the folders below. Name a file, or use --kind book with one to read it as text."
     )
 
 
 def test_a_file_of_another_format(tmp_path: Path) -> None:
-    (tmp_path / "a.epub").write_bytes(b"PK")
-    assert refused(tmp_path / "a.epub") == (
-        f"{tmp_path / 'a.epub'}: cannot read .epub yet; known: .txt, .text, .md, .markdown. "
-        "--kind book reads any file as text."
-    )
+    (tmp_path / "a.xyz").write_bytes(b"PK")
+    message = refused(tmp_path / "a.xyz")
+    assert message.startswith(f"{tmp_path / 'a.xyz'}: cannot read .xyz yet; known: .txt, .text, .md, .markdown")
+    assert message.endswith(". --kind book reads any file as text.")
+
+
+def test_a_book_is_known_by_its_content_under_any_name(tmp_path: Path) -> None:
+    (tmp_path / "a.xyz").write_text("<!DOCTYPE html><title>T</title><p>Words")
+    (source,) = open_sources([str(tmp_path / "a.xyz")], Selection())
+    (ref,) = source.documents()
+    assert not isinstance(ref, Unreadable)
+    assert ref.read().text == b"Words"
 
 
 def test_a_folder_that_is_no_repository(tmp_path: Path) -> None:
