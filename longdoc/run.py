@@ -10,6 +10,7 @@ from longdoc.cluster.placement import check_fits
 from longdoc.cluster.stream import open_stream
 from longdoc.config import RunConfig
 from longdoc.estimate import ModelShape, fits_now
+from longdoc.forecasting.calibration import known_rates
 from longdoc.model.sources import find_model
 from longdoc.outputs.convention import configuration_of, settled
 from longdoc.outputs.document_row import output_identity
@@ -48,7 +49,8 @@ def run(config: RunConfig, sources: Sequence[Source], reporter: Reporter) -> Run
             num_quarantined=plan.num_quarantined,
         )
         with recorded(store, config, model, [source.source_uri for source in sources]) as record:
-            finisher = Finisher(config=config, model=model, store=store, reporter=reporter, record=record)
+            rates = known_rates(model, dtype=config.resolved_dtype, kernel=config.kernel, ring=ring)
+            finisher = Finisher(config=config, model=model, store=store, reporter=reporter, record=record, rates=rates)
             for found in plan.unreadable:
                 finisher.set_aside(found)
             if plan.todo:

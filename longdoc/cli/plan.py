@@ -19,17 +19,31 @@ if TYPE_CHECKING:
 @model_options
 @source_options
 @config_option
+@click.option("--time/--no-time", default=True, help="Forecast seconds too (default); --no-time measures nothing.")
+@click.option("--recalibrate", is_flag=True, help="Measure this machine again, though it was measured before.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_context
-def plan(ctx: click.Context, /, sources: tuple[str, ...], *, as_json: bool, **options: Any) -> None:
-    """Count the tokens and segments of every SOURCE, and the memory each rank of the ring would need.
+def plan(
+    ctx: click.Context,
+    /,
+    sources: tuple[str, ...],
+    *,
+    time: bool,
+    recalibrate: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Count the tokens and segments of every SOURCE, and the memory and the time that a run would take for each.
 
-    Reads and encodes the sources and loads no model weights. Memory is by formula. Exits 3 when a run would quarantine
-    a document.
+    Reads and encodes the sources and loads no model weights. Memory is by formula. Seconds are those that a run states
+    for a document: its ring's work, without reading, encoding and starting. They come from what this machine does with
+    layers of this model's shape, which is measured once in a few seconds, on as many cores as the ring will use, and
+    kept: plan on a machine that is as idle as the run will find it. Exits 3 when a run would quarantine a document.
     """
     from longdoc.cluster.placement import check_fits
     from longdoc.config import RunConfig
     from longdoc.estimate import ModelShape
+    from longdoc.forecasting.calibration import rates_of
     from longdoc.model.sources import find_model
     from longdoc.outputs.convention import settled
     from longdoc.runs.forecast import forecast
@@ -47,10 +61,20 @@ def plan(ctx: click.Context, /, sources: tuple[str, ...], *, as_json: bool, **op
     model = find_model(config.model, report=lambda line: click.echo(line, err=True))
     config = settled(config, model, lambda line: click.echo(line, err=True))
     ring = grown(ring, config, ModelShape.of(model, config.resolved_dtype), refs)
+    rates = None
+    if time and refs:
+        rates = rates_of(
+            model,
+            dtype=config.resolved_dtype,
+            kernel=config.kernel,
+            ring=ring,
+            again=recalibrate,
+            report=lambda line: click.echo(line, err=True),
+        )
     forecasts = []
     for ref in refs:
         click.echo(f"reading {ref.source_uri}", err=True)
-        forecasts.append(forecast(ref, config, model, ring))
+        forecasts.append(forecast(ref, config, model, ring, rates))
     problems = len(unreadable) + sum(found.problem is not None for found in forecasts)
     if as_json:
         rows = [asdict(found) for found in forecasts]
@@ -73,7 +97,9 @@ def _print(forecasts: "list[DocumentForecast]") -> None:
 
     from longdoc.estimate import format_bytes
 
-    table = Table("document", "bytes", "tokens", "segments", "spans", "ring", "a rank", "smallest ring", box=None)
+    table = Table(
+        "document", "bytes", "tokens", "segments", "spans", "ring", "a rank", "smallest ring", "seconds", box=None
+    )
     table.columns[0].overflow = "fold"
     for column in table.columns[1:]:
         column.justify, column.no_wrap = "right", True
@@ -86,6 +112,7 @@ def _print(forecasts: "list[DocumentForecast]") -> None:
             str(found.ring_size),
             "-" if found.bytes_per_rank is None else format_bytes(found.bytes_per_rank),
             "-" if found.smallest_ring is None else str(found.smallest_ring),
+            "-" if found.seconds is None else f"{found.seconds:,.1f}",
         )
     Console(highlight=False, soft_wrap=True, markup=False, emoji=False).print(table)
     for found in forecasts:

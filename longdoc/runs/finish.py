@@ -12,13 +12,16 @@ from longdoc.cluster.messages import ComputeJob, DocumentSummary
 from longdoc.cluster.stream import IngestedDocument
 from longdoc.config import RunConfig
 from longdoc.errors import clean_up
-from longdoc.estimate import ModelShape, bytes_per_rank, forward_seconds_bound, stall_seconds
+from longdoc.estimate import ModelShape, bytes_per_rank
+from longdoc.forecasting.costs import Rates, document_seconds
+from longdoc.forecasting.waiting import Waits
 from longdoc.model.local import LocalModel
 from longdoc.model.positions import EXTENSION_WARNING
 from longdoc.outputs.convention import convention_of
 from longdoc.outputs.document_row import document_row, output_identity
 from longdoc.records import DocumentRef, Receipt, RowIdentity, Unreadable
 from longdoc.reporting import Fault, Progress, Reporter
+from longdoc.ring.layout import Layout
 from longdoc.runs.planning import PlannedDocument
 from longdoc.runs.reconcile import check_receipts
 from longdoc.runs.record import RunRecord
@@ -34,6 +37,8 @@ class Finisher:
     store: OutputStore
     reporter: Reporter
     record: RunRecord
+    #: What this machine does, where that was measured; bounds on waiting are then ten times the forecast.
+    rates: Rates | None = None
 
     def finish(self, document: IngestedDocument, ring: RingGroup) -> None:
         """Bring one document to its end. Raises `InfrastructureError` where that cannot be reached."""
@@ -65,6 +70,7 @@ class Finisher:
         if isinstance(outcome, Fault):
             return outcome
         seconds = time.perf_counter() - started
+        self.record.document_seconds += seconds
         check_receipts(planned.ref.source_uri, summary, outcome)
         try:
             self._commit(planned, summary, attempt, outcome, ring, seconds)
@@ -113,6 +119,12 @@ class Finisher:
         shape = ModelShape.of(self.model, self.config.resolved_dtype)
         size = (shape, summary.num_model_tokens, ring.num_ranks)
         self.record.forecast_bytes = max(self.record.forecast_bytes, bytes_per_rank(*size))
+        layout = Layout(kind=self.config.layout, num_tokens=summary.num_model_tokens, num_ranks=ring.num_ranks)
+        waits = Waits.of(shape, layout, self.rates)
+        if self.rates is not None:
+            with_scores = "logprobs" in self.config.chosen_outputs
+            seconds = document_seconds(shape, self.rates, layout, with_scores=with_scores)
+            self.record.forecast_seconds = (self.record.forecast_seconds or 0.0) + seconds
         return ComputeJob(
             identity=RowIdentity(doc_id=planned.ref.doc_id, doc_key=planned.doc_key, attempt_id=attempt.attempt_id),
             output=output_identity(self.config, self.model),
@@ -122,8 +134,8 @@ class Finisher:
             extension=summary.extension,
             metadata={"run_id": self.record.run_id},
             convention=convention_of(self.config, self.model),
-            timeout_seconds=forward_seconds_bound(*size),
-            stall_seconds=stall_seconds(*size),
+            timeout_seconds=waits.for_a_peer,
+            stall_seconds=waits.without_a_sign,
         )
 
     def _quarantine(self, planned: PlannedDocument, fault: Fault, attempt: Attempt | None = None) -> None:

@@ -27,7 +27,9 @@ class RunSummary:
     `num_tokens` is of those that this run committed; others may have committed some while it ran.
 
     `peak_rss_bytes` is the largest resident set of each rank while it computed documents, in rank order; empty where
-    nothing was computed. `forecast_bytes` of the record is what the formula said of the largest document.
+    nothing was computed. `forecast_bytes` of the record is what the formula said of the largest document;
+    `forecast_seconds` is what was forecast of all that were computed, None where this machine was never measured, and
+    `document_seconds` is what those took.
     """
 
     run_id: str
@@ -58,6 +60,8 @@ class RunRecord:
     num_tokens: int = 0
     peak_rss_bytes: tuple[int, ...] = ()
     forecast_bytes: int = 0
+    forecast_seconds: float | None = None
+    document_seconds: float = 0.0
     has_extended: bool = False
     exit_code: int = 0
 
@@ -108,6 +112,7 @@ def _row(record: RunRecord, config: RunConfig, model: LocalModel, sources: list[
         "num_committed": record.num_committed,
         "num_tokens": record.num_tokens,
         "seconds": time.perf_counter() - record.started,
+        "document_seconds": record.document_seconds,
         "peak_rss_bytes": list(record.peak_rss_bytes),
     }
     return {
@@ -119,7 +124,9 @@ def _row(record: RunRecord, config: RunConfig, model: LocalModel, sources: list[
         ),
         "versions": json.dumps({name: version(name) for name in _LIBRARIES}, sort_keys=True),
         "host": json.dumps(host, sort_keys=True),
-        "forecast": json.dumps({"bytes_per_rank": record.forecast_bytes}, sort_keys=True),
+        "forecast": json.dumps(
+            {"bytes_per_rank": record.forecast_bytes, "document_seconds": record.forecast_seconds}, sort_keys=True
+        ),
         "actual": json.dumps(actual, sort_keys=True),
         "started_at": record.started_at,
         "finished_at": dt.datetime.now(dt.UTC),

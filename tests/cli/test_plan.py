@@ -4,7 +4,7 @@ import json
 
 from tokenizers import Tokenizer
 
-TINY = ("--model", "tiny-random")
+TINY = ("--model", "tiny-random", "--no-time")
 
 
 def test_a_plan_counts_what_a_run_would_write(here, tmp_path, tiny_model):
@@ -22,12 +22,27 @@ def test_a_plan_counts_what_a_run_would_write(here, tmp_path, tiny_model):
     assert document["num_segments"] == 2
     assert document["num_spans"] == sum(-(-count // 100) for count in tokens)
     assert (document["ring_size"], document["smallest_ring"], document["problem"]) == (3, 1, None)
+    assert document["seconds"] is None
     # tiny-random in float32: 32 wide, 2 heads of 16, 1 key head. While a ring runs a token takes 2 × 32 for the
     # stream, 32 of queries, 3 × 32 of keys and values, 2 × 16 angles, and 32 + 3 × 2 of the accumulator, and a kernel
     # takes 24 MiB beside (docs/architecture.md).
     fixed = (440 << 20) + 4 * tiny_model.num_parameters + (24 << 20)
     per_token = 4 * (64 + 32 + 96 + 32) + 4 * 38 + 360
     assert document["bytes_per_rank"] == fixed + per_token * -(-sum(tokens) // 3)
+
+
+def test_seconds_are_forecast_from_what_this_machine_does(here, tmp_path, tiny_model):
+    """Really measured, by processes of its own, the first time; known the second time."""
+    (tmp_path / "short.txt").write_text("lamp " * 100)
+    (tmp_path / "long.txt").write_text("lamp " * 5000)
+    asked = ("plan", tmp_path / "short.txt", tmp_path / "long.txt", "--model", "tiny-random", "--json")
+    first = here(*asked, "--recalibrate")
+    assert (first.code, first.err.count("measuring this machine")) == (0, 1)
+    short, long = (document["seconds"] for document in json.loads(first.out)["documents"])
+    assert 0 < short < long
+    second = here(*asked)
+    assert "measuring" not in second.err
+    assert json.loads(second.out) == json.loads(first.out)
 
 
 def test_a_plan_names_what_would_be_quarantined_and_exits_3(here, tmp_path, tiny_model):
