@@ -27,12 +27,16 @@ _NOWHERE = Origin()
 
 @dataclass(slots=True)
 class Tiles:
-    """The segments of one document while it is being built, and their text in UTF-8."""
+    """The segments of one document while it is being built, and their text in UTF-8.
+
+    Whoever cannot hold a whole document takes away (`take`) what has been laid so far; offsets and numbers go on.
+    """
 
     segments: list[Segment] = field(default_factory=list)
     pieces: list[bytes] = field(default_factory=list)
     num_bytes: int = 0
     num_chars: int = 0
+    num_taken: int = 0
 
     def add(
         self,
@@ -44,11 +48,16 @@ class Tiles:
         title: str | None = None,
         reason: str | None = None,
         origin: Origin = _NOWHERE,
+        utf8: bytes | None = None,
     ) -> None:
-        """Append one segment. A segment without text takes no place in the text but is in the ledger."""
-        utf8 = text.encode("utf-8")
+        """Append one segment. A segment without text takes no place in the text but is in the ledger.
+
+        `utf8` is `text` in UTF-8, from a caller who has it at hand.
+        """
+        if utf8 is None:
+            utf8 = text.encode("utf-8")
         segment = Segment(
-            segment_index=len(self.segments),
+            segment_index=self.num_taken + len(self.segments),
             unit=unit,
             kind=kind,
             is_content=is_content,
@@ -72,6 +81,14 @@ class Tiles:
         self.pieces.append(utf8)
         self.num_bytes = segment.text_byte_stop
         self.num_chars = segment.char_stop
+
+    def take(self) -> list[tuple[Segment, bytes]]:
+        """The segments since the last time, each with its text in UTF-8; they are not held here any longer."""
+        taken = list(zip(self.segments, self.pieces, strict=True))
+        self.num_taken += len(taken)
+        self.segments.clear()
+        self.pieces.clear()
+        return taken
 
     def text(self) -> bytes:
         """The document's text in UTF-8."""

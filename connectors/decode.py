@@ -42,19 +42,23 @@ def decode_bytes(raw: bytes, *, declared: str | None = None) -> Decoded:
     return found or _by_guess(raw) or _by_latin1(raw)
 
 
-def decode_unless_binary(raw: bytes) -> Decoded | None:
+def decode_unless_binary(raw: bytes, *, declared: str | None = None, is_text: bool = False) -> Decoded | None:
     """The text of a file of unknown content, or None where it is binary. All of `raw` decides, never a first block.
 
     Binary is (1) what holds a NUL byte and is not, as a whole, valid UTF-16 or UTF-32 with a byte-order mark; and
     (2) what is not valid UTF-8 and of which more than 2% are control bytes other than BS, TAB, LF, VT, FF, CR and ESC
-    (compressed data has about 10%, text in an old one-byte or East Asian encoding has none).
+    (compressed data has about 10%, text in an old one-byte or East Asian encoding has none). What stands beside the
+    file may say more: that it is in a `declared` encoding, which is then tried, or that it `is_text`, which lets valid
+    UTF-8 hold NULs and any bytes be guessed.
     """
     marked = _by_mark(raw)
     if b"\0" in raw:
-        return marked if marked is not None and marked.encoding != "utf-8-sig" else None
-    if decoded := marked or _by_utf8(raw):
+        if marked is not None and (is_text or marked.encoding != "utf-8-sig"):
+            return marked
+        return (_by_utf8(raw) if is_text else None) or (_by_label(raw, declared) if declared else None)
+    if decoded := marked or _by_utf8(raw) or (_by_label(raw, declared) if declared else None):
         return decoded
-    if len(raw) - len(raw.translate(None, _CONTROLS)) > _CONTROLS_TOLERATED * len(raw):
+    if not is_text and len(raw) - len(raw.translate(None, _CONTROLS)) > _CONTROLS_TOLERATED * len(raw):
         return None
     return _by_guess(raw) or _by_latin1(raw)
 
@@ -93,6 +97,15 @@ def _by_declaration(raw: bytes, label: str) -> Decoded | None:
     return None
 
 
+def _by_label(raw: bytes, label: str) -> Decoded | None:
+    """As `_by_declaration`, of a label that does not stand in the file itself: the file need not keep ASCII."""
+    codec = _WIDE.get(label.strip().lower())
+    if codec is None:
+        return _by_declaration(raw, label)
+    text = _exactly(raw, codec)
+    return None if text is None else Decoded(text=text, encoding=codec, encoding_source="declared")
+
+
 def _by_guess(raw: bytes) -> Decoded | None:
     from charset_normalizer import from_bytes  # needed by few files, and slow to import
 
@@ -123,6 +136,8 @@ def _exactly(raw: bytes, codec: str) -> str | None:
 
 # Encodings in which each character always has the same bytes: checking them whole is checking them in any pieces.
 _STATELESS = frozenset({"utf-8", "utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"})
+
+_WIDE = {f"utf-{bits}{end}": f"utf-{bits}-{end}" for bits in (16, 32) for end in ("le", "be")}
 
 _ASCII = "<?xml charset='a-b'?>\r\n"
 
