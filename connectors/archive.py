@@ -84,6 +84,11 @@ class Archive:
         self.warn(f"{display(name)} is named {display(similar[0].path)} in the archive.")
         return similar[0]
 
+    def canonical(self, name: str) -> str:
+        """The name that a member has in the archive, with `/`; a name that no member has stays as it is."""
+        member = self.find(name)
+        return name if member is None else member.name.replace("\\", "/")
+
     def warn(self, warning: str) -> None:
         """Note something for the reader of the result, once."""
         if warning not in self.warnings:

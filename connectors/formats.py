@@ -41,7 +41,10 @@ class Format:
 
     @property
     def connector_version(self) -> str:
-        """Changes whenever the same bytes may become another text."""
+        """Changes whenever the same bytes may become another text; what wraps formats changes with each of them."""
+        if self is FORMATS["gzip"]:
+            others = (format_.connector_version for format_ in FORMATS.values() if format_ is not self)
+            return "+".join([self.version, *dict.fromkeys("+".join(others).split("+"))])
         return "+".join([self.version, *(f"{library}-{version(library)}" for library in self.libraries)])
 
     def read(self, raw: bytes, *, path: Path) -> Document:
@@ -68,6 +71,36 @@ FORMATS: dict[str, Format] = {
         version="html-1",
         reader="connectors.html:read_html",
         libraries=("charset-normalizer", "lxml", "selectolax"),
+    ),
+    "gzip": Format(
+        name="gzip",
+        extensions=(
+            *(".txt.gz", ".text.gz", ".md.gz", ".markdown.gz"),
+            *(".html.gz", ".htm.gz", ".xhtml.gz", ".xht.gz", ".fb2.gz"),
+        ),
+        version="gzip-1",
+        reader="connectors.gzipped:read_gzip",
+    ),
+    "epub": Format(
+        name="EPUB",
+        extensions=(".epub",),
+        version="epub-1",
+        reader="connectors.epub:read_epub",
+        libraries=("charset-normalizer", "lxml", "selectolax"),
+    ),
+    "fb2": Format(
+        name="FictionBook",
+        extensions=(".fb2",),
+        version="fb2-1",
+        reader="connectors.fb2:read_fb2",
+        libraries=("charset-normalizer", "lxml"),
+    ),
+    "fb2_zip": Format(
+        name="zipped FictionBook",
+        extensions=(".fb2.zip", ".fbz"),
+        version="fb2-1",
+        reader="connectors.fb2:read_fb2_zip",
+        libraries=("charset-normalizer", "lxml"),
     ),
 }
 

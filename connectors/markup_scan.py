@@ -8,7 +8,7 @@ unread may be off there; the sum never is.
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from connectors.decode import Decoded
@@ -49,23 +49,37 @@ def add_markup(
     `unread` gives the elements whose text is not read, and the reason; `parent`'s `num_bytes_content` is the number of
     bytes that were decoded.
     """
-    if decoded.encoding_source == FROM_MARK:
-        mark = next(mark for mark, stored, _ in MARKS if stored == decoded.encoding)
-        ledger.add("byte_order_mark", len(mark), parent=parent)
-    counts = count_markup(decoded, is_xml=is_xml, unread=unread)
+    add_counts(ledger, decoded, count_markup(decoded, is_xml=is_xml, unread=unread), parent=parent)
+
+
+def add_counts(ledger: Ledger, decoded: Decoded, counts: Counter[str], *, parent: int) -> None:
+    """Break `parent` down into the byte-order mark of `decoded` and what `count_markup` or the like counted."""
+    if num_bytes := num_bytes_mark(decoded):
+        ledger.add("byte_order_mark", num_bytes, parent=parent)
     for kind in (_TEXT, _MARKUP):
         if counts[kind]:
-            ledger.add(kind, counts.pop(kind), parent=parent)
+            ledger.add(kind, counts[kind], parent=parent)
     for reason, num_bytes in sorted(counts.items()):
-        if num_bytes:
+        if num_bytes and reason not in (_TEXT, _MARKUP):
             ledger.add("unread", num_bytes, parent=parent, reason=reason)
+
+
+def num_bytes_mark(decoded: Decoded) -> int:
+    """The length of a document's byte-order mark, 0 where it has none."""
+    if decoded.encoding_source != FROM_MARK:
+        return 0
+    return next(len(mark) for mark, stored, _ in MARKS if stored == decoded.encoding)
 
 
 def count_markup(decoded: Decoded, *, is_xml: bool, unread: Mapping[str, str] = UNREAD) -> Counter[str]:
     """Source bytes, without a byte-order mark, by what they are: `text`, `markup`, or a reason for being unread."""
     utf8 = decoded.text.encode("utf-8")
+    return count_stretches(decoded, utf8, _stretches(utf8, is_xml=is_xml, unread=unread))
+
+
+def count_stretches(decoded: Decoded, utf8: bytes, stretches: Iterable[tuple[str, int, int]]) -> Counter[str]:
+    """Source bytes, without a byte-order mark, of each kind of stretch; these tile the text in UTF-8."""
     counts: Counter[str] = Counter()
-    stretches = _stretches(utf8, is_xml=is_xml, unread=unread)
     if decoded.encoding in ("utf-8", "utf-8-sig"):
         for kind, start, stop in stretches:
             counts[kind] += stop - start
@@ -79,8 +93,8 @@ def count_markup(decoded: Decoded, *, is_xml: bool, unread: Mapping[str, str] = 
 
     raw_pieces = encode_pieces(pieces(), decoded.encoding, decoded.encoding_source)
     sizes = [len(raw) for raw in raw_pieces]
-    if sizes and decoded.encoding_source == FROM_MARK:
-        sizes[0] -= next(len(mark) for mark, stored, _ in MARKS if stored == decoded.encoding)
+    if sizes:
+        sizes[0] -= num_bytes_mark(decoded)
     for kind, size in zip(kinds, sizes, strict=True):
         counts[kind] += size
     return counts
