@@ -13,7 +13,7 @@ Readers of formats with an inner structure add what they measured, parents befor
 up to in `num_bytes_content`; `Document.check` compares both, level by level.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from longdoc.records import LedgerEntry
 
@@ -54,6 +54,11 @@ class Ledger:
             )
         )
         return entry_index
+
+    def copy(self, entry: LedgerEntry, *, parent: int, shift: int) -> None:
+        """Append an entry of another ledger that lies inside `parent`; its first entry has the index `shift` here."""
+        inside = parent if entry.parent is None else entry.parent + shift
+        self._entries.append(replace(entry, entry_index=len(self._entries), parent=inside))
 
     def entries(self) -> tuple[LedgerEntry, ...]:
         """All entries, parents first."""
