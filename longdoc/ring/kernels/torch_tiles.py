@@ -11,9 +11,10 @@ import math
 
 import torch
 
+from longdoc.ring.kernels.tile_threads import for_each, tiles_at_once
 from longdoc.ring.mask import Band
 
-# Rows a thread and keys of a tile: 2 MiB of float32 scores, which stay in a core's caches between the passes over them.
+# Rows and keys of a tile: 2 MiB of float32 scores, which stay in a core's caches between the passes over them.
 _ROWS = 512
 _KEYS = 1024
 _LOG2_E = math.log2(math.e)
@@ -39,23 +40,27 @@ def tiled_attention(
     # Scores come out multiplied by log2 e, because exp2 takes a quarter of the time of exp here.
     factor = scale * _LOG2_E if softcap is None else scale / softcap
     step = _queries_in_tile(band, heads_in_group)
-    for start in range(0, num_queries, step):
+
+    def fill(tile: tuple[int, int]) -> None:
+        start, group = tile
         queries = range(start, min(start + step, num_queries))
-        for group in range(num_groups):
-            place = slice(start, queries.stop), slice(group * heads_in_group, (group + 1) * heads_in_group)
-            q_TRD = q_HTD.transpose(0, 1)[place].to(dtype) * factor
-            rows = _attend(q_TRD.flatten(0, 1), k_GSD[group], v_GSE[group], queries, band, softcap)
-            out_THE[place], lse_TH[place] = rows.result(heads_in_group)
+        place = slice(start, queries.stop), slice(group * heads_in_group, (group + 1) * heads_in_group)
+        q_TRD = q_HTD.transpose(0, 1)[place].to(dtype) * factor
+        rows = _attend(q_TRD.flatten(0, 1), k_GSD[group], v_GSE[group], queries, band, softcap)
+        out_THE[place], lse_TH[place] = rows.result(heads_in_group)
+
+    # Backwards, because under a causal mask the last queries see most: the longest tiles come first.
+    for_each(fill, [(start, group) for start in reversed(range(0, num_queries, step)) for group in range(num_groups)])
     return out_THE.transpose(0, 1), lse_TH.transpose(0, 1)
 
 
 def _queries_in_tile(band: Band, heads_in_group: int) -> int:
-    """As many as fill the caches of all threads, but with more threads no more than a window is wide.
+    """As many as fill the caches of a tile's threads, but with several threads no more than a window is wide.
 
     A power of two, so that the tiles at the ends come in few sizes: oneDNN compiles code for each size (0.6 ms).
     """
     num_queries = max(1, _ROWS // heads_in_group)
-    most = num_queries * torch.get_num_threads()
+    most = num_queries * tiles_at_once()[1]
     if band.lower is not None and band.upper is not None:
         most = max(num_queries, min(most, band.upper - band.lower + 1))
     return 1 << (most.bit_length() - 1)
