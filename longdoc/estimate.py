@@ -17,8 +17,8 @@ from longdoc.model.local import LocalModel
 LOGITS_TILE_BYTES = 16 << 20
 #: What an MLP or a norm keeps alive for one tile of tokens.
 MLP_TILE_BYTES = 64 << 20
-#: Interpreter, torch, transformers and Ray in one rank's process, before any weight.
-PROCESS_BYTES = 440 << 20
+#: Interpreter, torch, transformers, Ray and Arrow in one rank's process that has worked, before any weight (measured).
+PROCESS_BYTES = 530 << 20
 #: What a token costs outside of the model: ids, labels, positions (60), its row and its pieces (80), scores (16), and
 #: its row in Arrow before it is written, names included (200).
 BOOKKEEPING_BYTES = 360
