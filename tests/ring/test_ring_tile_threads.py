@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from longdoc.ring.kernels import tile_threads
 from longdoc.ring.kernels.tile_threads import for_each, tiles_at_once
 
 
@@ -35,6 +36,7 @@ def test_tiles_are_computed_side_by_side_with_one_thread_each(set_threads: Calla
 
 
 def test_the_rest_of_the_process_keeps_its_threads(set_threads: Callable[[int], None]) -> None:
+    tile_threads._pool.cache_clear()
     set_threads(3)
     for_each(lambda tile: None, [1, 2])
     assert torch.get_num_threads() == 3
@@ -67,7 +69,10 @@ def test_what_a_tile_raises_is_raised_and_the_rest_is_left_out(set_threads: Call
 
     with pytest.raises(FloatingPointError, match="planted"):
         for_each(compute, range(1000))
-    assert len(begun) < 500
+    num_begun = len(begun)
+    threading.Event().wait(0.2)
+    # One that each thread had taken, and no more.
+    assert len(begun) <= num_begun + 2
 
 
 def test_tiles_write_into_tensors_of_inference_mode(set_threads: Callable[[int], None]) -> None:
