@@ -1,17 +1,21 @@
 """From the SOURCE arguments of a command to sources: which kind each one is, and who opens it.
 
-Owns the decision between book and repository, and the refusal of what cannot be opened yet. Reads no document.
+Owns the decision between book, repository, list (`@list.txt`) and standard input (`-`), and what a mistake costs: on
+the command line everything, in a list its own line. Reads no document, but for the copy of standard input.
 """
 
 import os
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from connectors.git import is_repository, without_credentials
+from connectors.stdin import STDIN, open_stdin
 from longdoc.errors import SourceError
 from longdoc.records import Selection, Source, display
 from pipelines.books import open_books
+from pipelines.lists import MARK, Named, failed_source, named_sources
 from pipelines.repositories import open_repositories
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -19,28 +23,62 @@ _SCP_LIKE = re.compile(r"(?:[^/\s@]+@)[^/\s:]+:")
 
 
 def open_sources(arguments: Sequence[str], selection: Selection) -> list[Source]:
-    """One source for each argument, in order. Raises `SourceError` for the first that cannot be opened.
+    """One source for each argument and for each line of a list, in order.
 
     `selection.kind` decides where it is not `auto`; else a folder with `.git` in it, or a bare repository, is a
-    repository, and everything else is a book or a folder of books.
+    repository, and everything else is a book or a folder of books. Raises `SourceError` for the first argument that
+    cannot be opened; a line of a list that cannot is a source of one `Unreadable`.
     """
     if not arguments:
         raise SourceError("No source was named. Name a book, a folder of books or a git repository.")
-    kinds = [_kind(argument, selection) for argument in arguments]
-    if "repository" not in kinds:
+    _refuse_two_readers(arguments)
+    named = [each for argument in arguments for each in named_sources(argument)]
+    for each in named:
+        if each.listed is None and not _can_exist(each.argument):
+            raise _not_found(each.argument)
+    if not any(_kind(each.argument, selection) == "repository" for each in named):
         _refuse_repository_options(selection)
-    return [
-        open_repositories(argument, selection) if kind == "repository" else open_books(argument, selection)
-        for argument, kind in zip(arguments, kinds, strict=True)
-    ]
+    return [_open(each, selection) for each in named]
+
+
+def _refuse_two_readers(arguments: Sequence[str]) -> None:
+    readers = [argument for argument in arguments if argument in (STDIN, f"{MARK}{STDIN}")]
+    if len(readers) > 1:
+        cause = f"{' and '.join(readers)} are the same standard input, which can be read once."
+        raise SourceError(f"{cause} Name one of them, and files for the others.")
+
+
+def _open(named: Named, selection: Selection) -> Source:
+    if named.listed is None:
+        return _open_argument(named.argument, selection)
+    if named.problem is not None:
+        return failed_source(named, named.problem, selection)
+    try:
+        if not _can_exist(named.argument):
+            raise _not_found(named.argument)
+        return _open_argument(named.argument, selection)
+    except SourceError as error:
+        return failed_source(named, error, selection)
+
+
+def _open_argument(argument: str, selection: Selection) -> Source:
+    if argument == STDIN:
+        if selection.kind == "repository":
+            raise SourceError("- is standard input, which holds no git repository. Name its folder or its URL.")
+        return open_stdin(None if sys.stdin is None else sys.stdin.buffer)
+    if _kind(argument, selection) == "repository":
+        return open_repositories(argument, selection)
+    return open_books(argument, selection)
 
 
 def _kind(argument: str, selection: Selection) -> str:
-    if not _exists(argument):
-        raise _not_found(argument)
     if selection.kind != "auto":
         return selection.kind
     return "repository" if os.path.isdir(argument) and is_repository(argument) else "book"  # noqa: PTH112
+
+
+def _can_exist(argument: str) -> bool:
+    return argument == STDIN or _exists(argument)
 
 
 def _exists(argument: str) -> bool:
