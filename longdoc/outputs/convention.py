@@ -58,7 +58,7 @@ def configuration_of(config: RunConfig, model: LocalModel) -> str:
     """The configuration's part of every doc_key of a run."""
     return config.fingerprint(
         model_digest=model.digest,
-        tokenizer_sha256=Vocabulary.load(model.folder).sha256,
+        tokenizer_sha256=Vocabulary.load(model.folder).identity,
         # The digest of the model does not cover the files of its convention, so what they say counts by itself.
         convention=fingerprint(
             (name, repr(value)) for name, value in dataclasses.asdict(convention_of(config, model)).items()

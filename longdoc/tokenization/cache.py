@@ -29,7 +29,7 @@ _WAIT_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenKey:
-    """What token ids depend on: the blob's bytes, how they became text, and the tokenizer."""
+    """What token ids depend on: the blob's bytes, how they became text, and the tokenizer (`Vocabulary.identity`)."""
 
     blob_id: str
     encoding: str

@@ -1,10 +1,12 @@
 """A document as token ids: each segment by itself, long ones in pieces, blobs from the cache, all of it checked.
 
 A segment's edge is always a token boundary, so that a blob has the same token ids in every commit. Owns the check that
-the ids stand for exactly the document's bytes, segment by segment; refuses text that its vocabulary cannot express.
+the ids stand for exactly the document's bytes, segment by segment, and the warning where the model's own tokenizer
+would have changed some of them; refuses text that its vocabulary cannot express.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -62,7 +64,23 @@ def encode_setting_aside(
     """
     if document.kind == "repository":
         document = set_aside(document, vocabulary.missing_bytes)
-    return document, encode_document(document, vocabulary, cache=cache, encode_pieces=encode_pieces)
+    sequence = encode_document(document, vocabulary, cache=cache, encode_pieces=encode_pieces)
+    return with_warning(document, vocabulary), sequence
+
+
+def with_warning(document: Document, vocabulary: Vocabulary) -> Document:
+    """The document, with a warning where the model's own tokenizer would have changed its text."""
+    if not vocabulary.policy:
+        return document
+    texts = (document.segment_text(segment).decode("utf-8") for segment in document.segments)
+    num_places = sum(map(vocabulary.num_as_they_stand, texts))
+    if not num_places:
+        return document
+    warning = (
+        f"places in the text that the model's own tokenizer would change: {num_places}. They are encoded as they stand "
+        f"({vocabulary.policy}), so that no byte is lost; the model may never have been trained on such tokens."
+    )
+    return replace(document, warnings=(*document.warnings, warning))
 
 
 def batch_texts(texts: Sequence[str]) -> Iterator[list[str]]:
@@ -112,7 +130,7 @@ def _stand_for(token_ids: Int32s, segment: Segment, document: Document, vocabula
 def _keys(segments: Iterable[Segment], vocabulary: Vocabulary) -> dict[int, TokenKey]:
     return {
         segment.segment_index: TokenKey(
-            blob_id=segment.blob_id, encoding=segment.encoding or "", tokenizer_sha256=vocabulary.sha256
+            blob_id=segment.blob_id, encoding=segment.encoding or "", tokenizer_sha256=vocabulary.identity
         )
         for segment in segments
         if segment.blob_id is not None

@@ -1,8 +1,8 @@
-"""Proves, once per tokenizer and pair of library versions, that the tiktoken table encodes as the model's own does.
+"""Proves, once per tokenizer and pair of library versions, that longdoc encodes as the model's own tokenizer does.
 
-The model's own is the `tokenizers` library on the same `tokenizer.json` without its added tokens: ordinary text only.
-Owns that oracle, the proof, and the verdict that is kept so that later loads skip both. Refuses a table that differs
-anywhere it looked.
+The model's own is the `tokenizers` library on the same `tokenizer.json` without its control tokens. Owns that oracle,
+the proof, and the verdict that is kept so that later loads skip both. What longdoc leaves out (see `tokenizer_file`) is
+held against the whole file too: text that a normalizer leaves alone must get the same ids with it and without it.
 
 Why the merges are equal, and not only on the strings tried: tiktoken joins any neighbours whose bytes are an entry,
 the file lists pairs. Where every merge is made of earlier entries, both work through the ranks upwards, and inside
@@ -11,24 +11,28 @@ by listed merges, no other pair can ever stand where T could be made. The same h
 """
 
 import contextlib
+import functools
 import json
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import tiktoken
 from tokenizers import Tokenizer
 from tokenizers.pre_tokenizers import Digits, WhitespaceSplit
 
-from longdoc.errors import DocumentError, ModelError
+from longdoc.errors import DocumentError
 from longdoc.files import cache_folder, replace_file
-from longdoc.records import Int32s, fingerprint
-from longdoc.tokenization.convert import BYTE_ALPHABET, NO_ID, NUM_BYTES, Table, bytes_of, unsupported
+from longdoc.records import fingerprint
+from longdoc.tokenization.convert import BYTE_ALPHABET, NUM_BYTES, NotOneTable, Table, bytes_of
+from longdoc.tokenization.encoders import Encoder
+from longdoc.tokenization.library_encoder import library
+from longdoc.tokenization.runs import LONGEST_RUN
+from longdoc.tokenization.tokenizer_file import TokenizerFile, unsupported
+from longdoc.tokenization.unicode_form import num_changed
 
-_PROOF_VERSION = "1"
+_PROOF_VERSION = "2"
 # No digit was ever assigned beyond plane 1, and looking at all planes takes eight times as long.
 _LAST_PLANE_WITH_DIGITS = 0x20000
 
@@ -70,27 +74,43 @@ _AWKWARD = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What the proof leaves behind: the tokens a model wants around a document, and see `convert` for the digits."""
+    """What the proof leaves behind: the tokens a model wants around a document, and who encodes.
+
+    `not_tiktoken` says why the `tokenizers` library does, '' where tiktoken does; see `convert` for the digits.
+    """
 
     prefix_token_ids: tuple[int, ...]
     suffix_token_ids: tuple[int, ...]
     more_digits: str
+    not_tiktoken: str
 
 
 class Oracle:
-    """The `tokenizers` library on one tokenizer.json, ordinary text only."""
+    """The `tokenizers` library on a tokenizer.json without control tokens: as the file says, and as longdoc runs it."""
 
-    def __init__(self, content: dict[str, Any], name: str) -> None:
-        plain = {**content, "added_tokens": [], "truncation": None, "padding": None}
-        self._name = name
-        try:
-            self._tokenizer = Tokenizer.from_str(json.dumps(plain))
-        except Exception as error:  # the library raises nothing narrower
-            raise ModelError(f"{name}: the tokenizers library refuses it ({error}); pull the model again") from error
+    def __init__(self, file: TokenizerFile) -> None:
+        self._file = file
+
+    @functools.cached_property
+    def _tokenizer(self) -> Tokenizer:
+        return library(self._file.plain, self._file.name)
+
+    @functools.cached_property
+    def _own(self) -> Tokenizer:
+        return library(self._file.own, self._file.name) if self._file.policy else self._tokenizer
 
     def encode(self, text: str) -> list[int]:
-        """The ids of ordinary text."""
+        """The ids of ordinary text, without what longdoc leaves out."""
         return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
+
+    def is_own(self, text: str) -> bool:
+        """Whether the whole file encodes a text alike, given the space that it puts before one itself."""
+        if not text or self._own is self._tokenizer or num_changed(text, self._file.unicode_form):
+            return True
+        file = self._file
+        with_space = file.drops_prefix and not (file.keeps_first_space and text.startswith(" "))
+        own = self._own.encode(text, add_special_tokens=False).ids
+        return bool(own == self.encode(" " + text if with_space else text))
 
     def around(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """What the post-processor puts before and after a document."""
@@ -98,7 +118,8 @@ class Oracle:
         for start in range(len(whole)):
             if whole[start : start + len(bare)] == bare:
                 return tuple(whole[:start]), tuple(whole[start + len(bare) :])
-        raise unsupported(self._name, "a post-processor that does more than put tokens around a document")
+        why = "only tokens before and after a document are understood"
+        raise unsupported(self._file.name, "a post-processor that does more", why)
 
     def merges_into(self, tokens: list[str]) -> list[list[int]]:
         """The ids of each token, taken as one piece and merged by the listed pairs alone."""
@@ -130,37 +151,50 @@ def more_digits() -> str:
     return "".join(char for char in alone if len(isolate.pre_tokenize_str(char * 2)) == 2)
 
 
-def prove(table: Table, oracle: Oracle, encode: Callable[[str], Int32s], name: str) -> None:
-    """Raise `ModelError` unless `encode` (made from `table`) gives what the oracle gives."""
-    _prove_merges(table, oracle, name)
-    missing = {byte for byte in range(NUM_BYTES) if table.id_of_rank[byte] == NO_ID}
-    for text in (*_AWKWARD, *table.added_tokens, " ".join(table.added_tokens), *_mixtures()):
+def prove(file: TokenizerFile, encoder: Encoder, oracle: Oracle) -> None:
+    """Raise `NotOneTable` unless an encoder gives what the oracle gives.
+
+    Raises `ModelError` where ids do not stand for their text, or the oracle is not the model's own.
+    """
+    missing = set(encoder.missing_bytes)
+    for text in (*_AWKWARD, *file.control_tokens, " ".join(file.control_tokens), *_mixtures(file)):
         # The original drops bytes that it has no token for; longdoc refuses such text, so there is nothing to compare.
-        if missing.intersection(text.encode("utf-8")):
-            continue
-        try:
-            equal = encode(text).tolist() == oracle.encode(text)
-        except DocumentError:  # tiktoken gave up, on a text that no document is to blame for
-            equal = False
-        if not equal:
-            raise unsupported(name, f"a tokenizer whose tiktoken form encodes {text[:60]!r} differently")
+        if not missing.intersection(text.encode("utf-8")):
+            _prove_text(text, file, encoder, oracle)
 
 
-def _prove_merges(table: Table, oracle: Oracle, name: str) -> None:
+def _prove_text(text: str, file: TokenizerFile, encoder: Encoder, oracle: Oracle) -> None:
+    shown = repr(text[:60])
+    try:
+        ids = encoder.encode(text, LONGEST_RUN).tolist()
+    except DocumentError:  # a pattern engine gave up, on a text that no document is to blame for
+        ids = None
+    is_comparable = not encoder.num_apart(text)
+    if ids is None or (is_comparable and ids != oracle.encode(text)):
+        raise NotOneTable(f"a tokenizer whose {encoder.backend} form encodes {shown} differently")
+    if b"".join(encoder.bytes_of_id[token_id] for token_id in ids) != text.encode("utf-8"):
+        raise unsupported(file.name, f"a tokenizer whose ids for {shown} stand for another text", "it loses bytes")
+    if is_comparable and not oracle.is_own(text):
+        what = f"a tokenizer that encodes {shown} otherwise without the parts that longdoc leaves out"
+        raise unsupported(file.name, what, "ids would not be the model's own")
+
+
+def prove_merges(file: TokenizerFile, table: Table, oracle: Oracle) -> None:
+    """Raise `NotOneTable` unless tiktoken, which knows no pairs, merges as the file's list of pairs does."""
     ids = table.id_of_rank.tolist()
     tokens = list(dict.fromkeys(left + right for left, right in table.merges))
     merged = oracle.merges_into(tokens)
     unreached = [token for token, found, own in zip(tokens, merged, ids[NUM_BYTES:], strict=True) if found != [own]]
     if unreached and not table.ignore_merges:
-        raise unsupported(name, f"a vocabulary whose entry {unreached[0]!r} does not encode to itself")
+        raise NotOneTable(f"a vocabulary whose entry {unreached[0]!r} does not encode to itself")
     if (unreached or not _parts_come_first(table)) and (odd := _unlisted_split(table)):
-        raise unsupported(name, f"a list of merges that makes {odd!r} by some of its pairs only")
-    if table.ignore_merges and len(tokens) + NUM_BYTES < len(set(table.bytes_of_id) - _added_bytes(table)):
-        raise unsupported(name, "ignore_merges with entries that no merge makes")
+        raise NotOneTable(f"a list of merges that makes {odd!r} by some of its pairs only")
+    if table.ignore_merges and len(tokens) + NUM_BYTES < len(set(table.bytes_of_id) - _added_bytes(file)):
+        raise NotOneTable("ignore_merges with entries that no merge makes")
 
 
-def _added_bytes(table: Table) -> set[bytes]:
-    return {content.encode("utf-8") for content in table.added_tokens} | {b""}
+def _added_bytes(file: TokenizerFile) -> set[bytes]:
+    return {content.encode("utf-8") for content in (*file.control_tokens, *file.text_tokens)} | {b""}
 
 
 def _parts_come_first(table: Table) -> bool:
@@ -184,10 +218,14 @@ def _unlisted_split(table: Table) -> str | None:
     return None
 
 
-def _mixtures() -> list[str]:
-    """120 random strings of 60 atoms, the same every time."""
+def _mixtures(file: TokenizerFile) -> list[str]:
+    """120 random strings of 60 atoms, the same every time, and a few of those that the normalizer leaves alone."""
     rng = np.random.default_rng(20_240_229)
-    return ["".join(_ATOMS[at] for at in rng.integers(len(_ATOMS), size=60)) for _ in range(120)]
+    whole = ["".join(_ATOMS[at] for at in rng.integers(len(_ATOMS), size=60)) for _ in range(120)]
+    if file.unicode_form is None:
+        return whole
+    alone = [atom for atom in _ATOMS if not num_changed("a" + atom, file.unicode_form)]
+    return whole + ["".join(alone[at] for at in rng.integers(len(alone), size=60)) for _ in range(120)]
 
 
 def read_verdict(sha256: str) -> Verdict | None:
@@ -198,6 +236,7 @@ def read_verdict(sha256: str) -> Verdict | None:
             prefix_token_ids=tuple(int(token) for token in stored["prefix_token_ids"]),
             suffix_token_ids=tuple(int(token) for token in stored["suffix_token_ids"]),
             more_digits=str(stored["more_digits"]),
+            not_tiktoken=str(stored["not_tiktoken"]),
         )
         return verdict if stored["check"] == _check(verdict) else None
     except (OSError, ValueError, KeyError, TypeError):

@@ -22,8 +22,20 @@ _WHITE_SPACE = re.compile(f"[{_WHITE}]*")
 
 def cut_runs(text: str, pretokenization: Pretokenization, longest: int = LONGEST_RUN) -> Iterator[tuple[bool, str]]:
     """Text as (is one piece, part), in order. Runs of at most `longest` characters stay in the parts around them."""
+    if not pretokenization.is_known or next(_long_runs(text, longest), None) is None:
+        yield False, text
+    elif pretokenization.longest_spaces:
+        # What stands between tokens for runs of spaces is a text of its own.
+        spaces = re.compile(f"((?: {{2,{pretokenization.longest_spaces}}})+)")
+        for index, part in enumerate(spaces.split(text)):
+            yield from ((False, part),) if index % 2 else _cut_runs(part, pretokenization, longest)
+    else:
+        yield from _cut_runs(text, pretokenization, longest)
+
+
+def _cut_runs(text: str, pretokenization: Pretokenization, longest: int) -> Iterator[tuple[bool, str]]:
     done = 0
-    for start, stop in _long_runs(text, longest) if pretokenization.is_known else ():
+    for start, stop in _long_runs(text, longest):
         if pretokenization.newlines_end_runs:
             start = max(start, 1 + max(text.rfind(end, start, stop) for end in "\r\n"))
         whole = stop == len(text) or (pretokenization.digits_alone and _is_digit(text[stop]))

@@ -14,6 +14,9 @@ import unicodedata
 
 _SEAM = re.compile(r"[^\W\d_](?=[ \t\r\n])|(?<=\S)\n(?=[^\W\d_])")
 
+# Wider than any seam: whatever may stand on the two sides of one.
+_SIDES = re.compile(r"[^\W\d_][ \t\r\n]|\n[^\W\d_]")
+
 
 def cut(text: str, target_chars: int) -> list[str]:
     """Pieces of at least `target_chars` characters (but for the last), cut at the first seam from there on.
@@ -30,6 +33,11 @@ def cut(text: str, target_chars: int) -> list[str]:
         pieces.append(text[start:stop])
         start = stop
     return [*pieces, text[start:]]
+
+
+def may_cross(token: str) -> bool:
+    """Whether a seam could lie inside a token's text, in some text."""
+    return _SIDES.search(token) is not None
 
 
 def _next_seam(text: str, at: int) -> int | None:

@@ -1,7 +1,9 @@
 """The vocabulary of a model: text to token ids exactly as the model's own tokenizer would, and back to bytes.
 
-Owns loading (once per process and file) and the tiktoken encodings behind it. Refuses, through `convert` and `proof`,
-tokenizers that it cannot match. Control tokens written out in a text are ordinary text here, always.
+Owns loading (once per process and file) and who encodes: tiktoken where the tokenizer comes to one table, which is
+several times as fast, and the `tokenizers` library where it does not; the ids are the same. Refuses, through
+`tokenizer_file` and `proof`, tokenizers whose tokens do not stand for the text. Control tokens written out in a text
+are ordinary text here, always.
 """
 
 import functools
@@ -10,49 +12,51 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
-import tiktoken
 
-from longdoc.errors import DocumentError, ModelError
+from longdoc.errors import ModelError
 from longdoc.records import Int32s, display
-from longdoc.tokenization.convert import (
-    NO_ID,
-    NUM_BYTES,
-    Pretokenization,
-    Table,
-    convert,
-    isolates_digits,
-    parse,
-    unsupported,
+from longdoc.tokenization.convert import NotOneTable, convert, isolates_digits
+from longdoc.tokenization.encoders import Encoder
+from longdoc.tokenization.library_encoder import LibraryEncoder
+from longdoc.tokenization.proof import (
+    Oracle,
+    Verdict,
+    more_digits,
+    prove,
+    prove_merges,
+    read_verdict,
+    write_verdict,
 )
-from longdoc.tokenization.proof import Oracle, Verdict, more_digits, prove, read_verdict, write_verdict
-from longdoc.tokenization.runs import LONGEST_RUN, cut_runs
-
-# tiktoken's quick path into numpy looks for control tokens; with none at all it would look at every character.
-_NEVER_ALLOWED = "<|no control token is ever allowed|>"
-_ONE_PIECE = r"[\s\S]+"
+from longdoc.tokenization.runs import LONGEST_RUN
+from longdoc.tokenization.table_encoder import TableEncoder
+from longdoc.tokenization.tokenizer_file import TokenizerFile, parse, unsupported
+from longdoc.tokenization.unicode_form import num_changed
 
 
 class Vocabulary:
-    """Byte-level BPE of one model.
+    """The tokenizer of one model.
 
-    `sha256` is that of tokenizer.json, `vocab_size` one more than its largest id, `token_num_bytes` int32 [vocab_size]
-    the bytes each id stands for. `prefix_token_ids` and `suffix_token_ids` are what the model wants once around a
-    document. `missing_bytes` have no token: text that holds one cannot be encoded without losing it.
-    `can_be_cut`: text may be cut at the seams of `seams.cut`.
+    `sha256` is that of tokenizer.json; `identity` is what token ids depend on: that, and the `policy` for text that
+    the tokenizer itself would change, '' where there is none. `vocab_size` is one more than the largest id,
+    `token_num_bytes` int32 [vocab_size] the bytes each id stands for. `prefix_token_ids` and `suffix_token_ids` are
+    what the model wants once around a document. `missing_bytes` have no token: text that holds one cannot be encoded
+    without losing it. `backend` is tiktoken or tokenizers, and `not_tiktoken` why not the first.
     """
 
-    def __init__(self, table: Table, sha256: str, verdict: Verdict) -> None:
+    def __init__(self, file: TokenizerFile, sha256: str, encoder: Encoder, verdict: Verdict) -> None:
         self.sha256 = sha256
+        self.identity = file.identity(sha256)
+        self.policy = file.policy
         self.prefix_token_ids = verdict.prefix_token_ids
         self.suffix_token_ids = verdict.suffix_token_ids
-        self.pretokenization: Pretokenization = table.pretokenization
-        self.vocab_size = len(table.bytes_of_id)
-        self.token_num_bytes: Int32s = np.fromiter(map(len, table.bytes_of_id), dtype=np.int32)
-        self.missing_bytes = bytes(byte for byte in range(NUM_BYTES) if table.id_of_rank[byte] == NO_ID)
-        self._bytes_of_id = list(table.bytes_of_id)
-        self._id_of_rank = table.id_of_rank
-        self._ranks = table.ranks
-        self._pieces = self._encoding(table.pretokenization.pattern)
+        self.not_tiktoken = verdict.not_tiktoken
+        self.backend = encoder.backend
+        self.vocab_size = len(encoder.bytes_of_id)
+        self.token_num_bytes: Int32s = np.fromiter(map(len, encoder.bytes_of_id), dtype=np.int32)
+        self.missing_bytes = encoder.missing_bytes
+        self._encoder = encoder
+        self._bytes_of_id = list(encoder.bytes_of_id)
+        self._unicode_form = file.unicode_form
 
     @classmethod
     def load(cls, folder: Path) -> "Vocabulary":
@@ -70,18 +74,19 @@ class Vocabulary:
 
     @property
     def can_be_cut(self) -> bool:
-        """Whether pieces cut at seams are known to encode as the whole does."""
-        return self.pretokenization.is_known
+        """Whether pieces cut at the seams of `seams.cut` are known to encode as the whole does."""
+        return self._encoder.can_be_cut
 
     def encode(self, text: str, longest_run: int = LONGEST_RUN) -> Int32s:
         """Token ids, int32 [N], of ordinary text. Runs of white space over `longest_run` are merged by themselves.
 
         Raises `DocumentError` where a byte of the text has no token, and `UnicodeEncodeError` for lone surrogates.
         """
-        if len(text) <= longest_run:
-            return self._encode(self._pieces, text)
-        parts = cut_runs(text, self.pretokenization, longest_run)
-        return np.concatenate([self._encode(self._whole if whole else self._pieces, part) for whole, part in parts])
+        return self._encoder.encode(text, longest_run)
+
+    def num_as_they_stand(self, text: str) -> int:
+        """The places of a text that the model's own tokenizer would change, and that are encoded as they stand."""
+        return num_changed(text, self._unicode_form) + self._encoder.num_apart(text)
 
     def decode(self, token_ids: Iterable[int]) -> bytes:
         """The bytes that token ids stand for. Raises `IndexError` for an id outside the vocabulary."""
@@ -94,38 +99,6 @@ class Vocabulary:
         """The bytes that one token stands for."""
         return self.decode([token_id])
 
-    @functools.cached_property
-    def _whole(self) -> tiktoken.Encoding:
-        return self._encoding(_ONE_PIECE)
-
-    def _encoding(self, pattern: str) -> tiktoken.Encoding:
-        special = {_NEVER_ALLOWED: len(self._ranks)}
-        return tiktoken.Encoding(self.sha256, pat_str=pattern, mergeable_ranks=self._ranks, special_tokens=special)
-
-    def _encode(self, encoding: tiktoken.Encoding, text: str) -> Int32s:
-        text.encode("utf-8")  # tiktoken would replace a lone surrogate and say nothing
-        try:
-            ranks = encoding.encode_to_numpy(text, disallowed_special=())
-        except BaseException as error:
-            # Some versions raise ValueError, others panic; the class of a panic is no Exception and cannot be imported.
-            if not isinstance(error, ValueError) and type(error).__name__ != "PanicException":
-                raise
-            raise DocumentError(
-                "the tokenizer's pattern engine gave up on this text, most often for a very long run of white space; "
-                "leave it out or use another model",
-                stage="encode",
-                reason="tokenizer_panic",
-            ) from error
-        ids = self._id_of_rank[ranks]
-        if self.missing_bytes and (ids == NO_ID).any():
-            byte = int(ranks[ids == NO_ID][0])
-            raise DocumentError(
-                f"byte 0x{byte:02x} has no token in this model's vocabulary; leave it out or use another model",
-                stage="encode",
-                reason="byte_without_token",
-            )
-        return ids
-
 
 @functools.lru_cache(maxsize=4)
 def _load(path: Path, modified_ns: int, num_bytes: int) -> Vocabulary:
@@ -136,23 +109,38 @@ def _load(path: Path, modified_ns: int, num_bytes: int) -> Vocabulary:
     except OSError as error:
         raise ModelError(f"{name}: cannot be read ({error.strerror or error}); give read access to it") from error
     sha256 = hashlib.sha256(raw).hexdigest()
-    content = parse(raw, name)
+    file = parse(raw, name)
     verdict = read_verdict(sha256)
-    if verdict is not None:
-        return _vocabulary(convert(content, name, verdict.more_digits), sha256, verdict, name)
-    digits = more_digits() if isolates_digits(content) else ""
-    table = convert(content, name, digits)
-    oracle = Oracle(content, name)
-    prefix, suffix = oracle.around()
-    verdict = Verdict(prefix_token_ids=prefix, suffix_token_ids=suffix, more_digits=digits)
-    vocabulary = _vocabulary(table, sha256, verdict, name)
-    prove(table, oracle, vocabulary.encode, name)
-    write_verdict(sha256, verdict)
-    return vocabulary
+    if verdict is None:
+        encoder, verdict = _prove(file)
+        write_verdict(sha256, verdict)
+    elif verdict.not_tiktoken:
+        encoder = LibraryEncoder(file)
+    else:
+        encoder = TableEncoder(convert(file, verdict.more_digits))
+    return Vocabulary(file, sha256, encoder, verdict)
 
 
-def _vocabulary(table: Table, sha256: str, verdict: Verdict, name: str) -> Vocabulary:
+def _prove(file: TokenizerFile) -> tuple[Encoder, Verdict]:
+    oracle = Oracle(file)
+    digits = more_digits() if isolates_digits(file) else ""
+    encoder: Encoder
     try:
-        return Vocabulary(table, sha256, verdict)
-    except ValueError as error:  # tiktoken's pattern engine knows less than that of the tokenizers library
-        raise unsupported(name, f"the pre-tokenizer's pattern ({error})") from error
+        encoder, reason = _proved_table(file, oracle, digits), ""
+    except NotOneTable as error:
+        encoder, reason = LibraryEncoder(file), str(error)
+        try:
+            prove(file, encoder, oracle)
+        except NotOneTable as difference:
+            raise unsupported(file.name, str(difference), "ids would not be the model's own") from difference
+    prefix, suffix = oracle.around()
+    verdict = Verdict(prefix_token_ids=prefix, suffix_token_ids=suffix, more_digits=digits, not_tiktoken=reason)
+    return encoder, verdict
+
+
+def _proved_table(file: TokenizerFile, oracle: Oracle, digits: str) -> TableEncoder:
+    table = convert(file, digits)
+    encoder = TableEncoder(table)
+    prove_merges(file, table, oracle)
+    prove(file, encoder, oracle)
+    return encoder

@@ -26,7 +26,7 @@ def _own_cache(cache_of_tests: Path, request: pytest.FixtureRequest, monkeypatch
         monkeypatch.setenv("LONGDOC_CACHE", str(cache_of_tests))
 
 
-@pytest.fixture(scope="session", params=list(SHAPES))
+@pytest.fixture(scope="session", params=SHAPES)
 def shape(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -28,7 +28,7 @@ text_with_seams = st.lists(
 @settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=text_with_seams, target=st.integers(1, 20))
 def test_pieces_encode_as_the_whole(vocabulary: Vocabulary, text: str, target: int) -> None:
-    pieces = cut(text, target)
+    pieces = cut(text, target) if vocabulary.can_be_cut else [text]
     assert [i for piece in pieces for i in vocabulary.encode(piece).tolist()] == vocabulary.encode(text).tolist()
 
 
