@@ -21,6 +21,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from unicodedata import normalize
+from urllib.parse import unquote
 
 from connectors.archive_layout import Layout, Member, read_layout
 from connectors.ledger import Ledger
@@ -75,7 +76,10 @@ class Archive:
         return self.layout.members
 
     def find(self, name: str) -> Member | None:
-        """The member of a name with `/` between its steps; failing that, the only one that differs in case or form."""
+        """The member of a name with `/` between its steps; failing that, the only one that is similar.
+
+        Similar is what differs in case, in Unicode's form, or in being percent-encoded.
+        """
         if exact := self.by_name.get(name):
             return exact
         similar = self.by_folded.get(_folded(name), [])
@@ -193,7 +197,9 @@ def open_archive(raw: bytes, subject: str) -> Archive:
             continue
         name = member.name.replace("\\", "/")
         archive.by_name.setdefault(name, member)
-        archive.by_folded.setdefault(_folded(name), []).append(member)
+        # Some programs put the name of a URL, with its %20, into the archive.
+        for similar in {_folded(name), _folded(unquote(name))}:
+            archive.by_folded.setdefault(similar, []).append(member)
     return archive
 
 

@@ -73,19 +73,29 @@ class _Book:
     missing: list[str] = field(default_factory=list)
     reasons: dict[Member, str] = field(default_factory=dict)
     items: dict[str, Item] = field(default_factory=dict)
+    by_id: dict[str, Item] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
 
     def open(self) -> None:
         """What the container says before a page is read."""
         self._check_mimetype()
         self.protection = read_protection(self.archive)
-        self.package = read_package(self.archive)
+        self.package = self._read_package()
+        self.by_id = {item.item_id: item for item in reversed(self.package.items)}
         for item in self.package.items:
             if item.name is not None:
                 self.items.setdefault(item.name, item)
         for member in self.package.members:
             self.reasons[member] = "metadata"
         self.navigation = self._read_navigation()
+
+    def _read_package(self) -> Package:
+        try:
+            return read_package(self.archive)
+        except DocumentError as error:
+            if error.reason == "damaged" and (self.protection.encrypted or self.protection.scheme):
+                raise self.protection.fault(self.archive.subject, "package file") from error
+            raise
 
     def _check_mimetype(self) -> None:
         member = self.archive.find("mimetype")
@@ -167,7 +177,10 @@ class _Book:
     def _load(self, items: Iterable[Item], into: list[Page]) -> None:
         for item in items:
             shown = self._shown(item)
-            if shown is None or shown.name is None:
+            if shown is None:
+                continue
+            if shown.name is None:
+                self.archive.warn(f"The page {display(shown.item_id)} is outside the book and is not fetched.")
                 continue
             name = self.archive.canonical(shown.name)
             if name not in self.names:
@@ -177,7 +190,6 @@ class _Book:
 
     def _shown(self, item: Item) -> Item | None:
         """The item itself, or what it falls back to where it is no page: EPUB 3.3, 3.5.1."""
-        by_id = {each.item_id: each for each in self.package.items} if item.fallback else {}
         seen: set[str] = set()
         each: Item | None = item
         while each is not None and each.item_id not in seen:
@@ -185,7 +197,7 @@ class _Book:
             if each.media_type == _SVG or kind not in _NOT_PAGES or "html" in each.media_type:
                 return each
             seen.add(each.item_id)
-            each = by_id.get(each.fallback or "")
+            each = self.by_id.get(each.fallback or "")
         return item if self._sounds_like_page(item) else None
 
     def _sounds_like_page(self, item: Item) -> bool:
@@ -209,8 +221,9 @@ class _Book:
         if content is None:
             return None
         page = open_page(member, name, content)
-        if page is None:
-            self._note_binary(member, name)
+        is_garbled = name in self.protection.obfuscated and not (page and page.decoded.text.lstrip().startswith("<"))
+        if page is None or is_garbled:
+            self._note_binary(member, name, is_garbled=is_garbled)
             return None
         try:
             page.look_over(self.archive.warn)
@@ -219,8 +232,8 @@ class _Book:
         self.reasons.pop(member, None)
         return page
 
-    def _note_binary(self, member: Member, name: str) -> None:
-        if self.protection.scheme:
+    def _note_binary(self, member: Member, name: str, *, is_garbled: bool) -> None:
+        if self.protection.scheme or is_garbled:
             raise self.protection.fault(self.archive.subject, name)
         self.archive.warn(f"The page {display(name)} is no text but binary.")
         self.reasons[member] = "binary"

@@ -5,11 +5,14 @@ fragment. Titles are the labels of the table of contents, and headings where it 
 says of itself (`epub:type`, ARIA roles), then from landmarks or the guide, and then from the table's nesting.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from connectors.chapters import kind_of_title
 from connectors.epub_navigation import NavPoint
 from connectors.epub_pages import Page
+from connectors.headings import find_body_blocks
 from connectors.prose import Flow, FoundHeading
 
 # https://www.w3.org/TR/epub-ssv-11/ and the guide's types (OPF 2.0.1, 2.6); the first row that fits counts.
@@ -74,9 +77,7 @@ def begin_units(
     """Begin all units of `flow`; gives how many entries of the table of contents lead nowhere."""
     headings = flow.headings()
     by_name = {placed.page.name: placed for placed in pages}
-    places = {
-        placed.first_block: _Place(types=_landmark(placed, "", landmarks) | placed.page.types) for placed in pages
-    }
+    places = {each.first_block: _Place(types=_landmark(each, "", landmarks) | each.page.types) for each in pages}
     num_lost = 0
     for index, point in enumerate(points):
         block = _block(flow, by_name, point)
@@ -89,22 +90,61 @@ def begin_units(
         place.types |= types
         place.labels.append((point.depth, point.title))
         place.has_inner = index + 1 < len(points) and points[index + 1].depth > point.depth
+    if not points:
+        for block in _headed(pages, headings):
+            places.setdefault(block, _Place(types=frozenset()))
     _begin(flow, pages, places, headings)
     return num_lost
 
 
+def _headed(pages: Sequence[PlacedPage], headings: Sequence[FoundHeading]) -> Iterator[int]:
+    """Where nothing names the places: the headings of each page's first level with two that have text of their own."""
+    for placed in pages:
+        levels: dict[int, list[int]] = {}
+        for heading in _between(headings, placed.first_block, placed.stop_block):
+            if heading.has_body:
+                levels.setdefault(heading.level, []).append(heading.block)
+        yield from next((blocks for _, blocks in sorted(levels.items()) if len(blocks) > 1), [])
+
+
 def _begin(
-    flow: Flow, pages: Sequence[PlacedPage], places: Mapping[int, _Place], headings: Sequence[FoundHeading]
+    flow: Flow, pages: Sequence[PlacedPage], places: dict[int, _Place], headings: Sequence[FoundHeading]
 ) -> None:
-    starts = sorted(places)
     of_page = {placed.first_block: placed for placed in pages}
+    boilerplate = _label_boilerplate(flow, pages, places)
+    starts = sorted(places)
     placed = None
     for start, stop in zip(starts, [*starts[1:], flow.num_blocks], strict=True):
         placed = of_page.get(start, placed)
         place = places[start]
-        title = place.title or _heading(heading for heading in headings if start <= heading.block < stop)
-        is_auxiliary = placed is not None and placed.is_auxiliary
-        flow.unit_at(start, "auxiliary" if is_auxiliary else _kind(place, title), title)
+        title = place.title or _title(_between(headings, start, stop))
+        if start in boilerplate:
+            flow.unit_at(start, "boilerplate")
+        elif placed is not None and placed.is_auxiliary:
+            flow.unit_at(start, "auxiliary", title)
+        else:
+            flow.unit_at(start, _kind(place, title), title)
+
+
+def _label_boilerplate(flow: Flow, pages: Sequence[PlacedPage], places: dict[int, _Place]) -> frozenset[int]:
+    """Make what Project Gutenberg puts around a book units of their own; gives where they begin."""
+    first, stop, _ = find_body_blocks(flow)
+    last = max((placed.stop_block for placed in pages if not placed.is_auxiliary), default=0)
+    found: set[int] = set()
+    if first > 0:
+        before = max((block for block in places if block <= first), default=0)
+        body = places.get(before, _Place(types=frozenset()))
+        for block in [block for block in places if block < first]:
+            del places[block]
+        places.setdefault(first, body)
+        found.add(0)
+    if first < stop < last:
+        for block in [block for block in places if stop <= block < last]:
+            del places[block]
+        found.add(stop)
+    for block in found:
+        places[block] = _Place(types=frozenset())
+    return frozenset(found)
 
 
 def _kind(place: _Place, title: str | None) -> str:
@@ -113,10 +153,18 @@ def _kind(place: _Place, title: str | None) -> str:
             return kind
     if title is None:
         return "text"
-    return "part" if place.has_inner else "chapter"
+    return kind_of_title(title) or ("part" if place.has_inner else "chapter")
 
 
-def _heading(headings: Iterable[FoundHeading]) -> str | None:
+def _between(headings: Sequence[FoundHeading], start: int, stop: int) -> Sequence[FoundHeading]:
+    return headings[bisect_left(headings, start, key=_block_of) : bisect_left(headings, stop, key=_block_of)]
+
+
+def _block_of(heading: FoundHeading) -> int:
+    return heading.block
+
+
+def _title(headings: Iterable[FoundHeading]) -> str | None:
     """The first heading of a unit, with those directly below it: `CHAPTER I`, then its name."""
     titles: list[str] = []
     for heading in headings:

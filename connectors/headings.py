@@ -19,7 +19,7 @@ def label_units(flow: Flow) -> Header:
     of the shallowest level with two that have text of their own. Shallower ones are parts, where they repeat or name
     themselves so; deeper ones stay inside their chapter.
     """
-    first, stop, header = _body(flow)
+    first, stop, header = find_body_blocks(flow)
     headings = [heading for heading in flow.headings() if first <= heading.block < stop]
     if first > 0:
         flow.unit_at(0, "boilerplate")
@@ -31,7 +31,7 @@ def label_units(flow: Flow) -> Header:
     return header
 
 
-def _body(flow: Flow) -> tuple[int, int, Header]:
+def find_body_blocks(flow: Flow) -> tuple[int, int, Header]:
     """The blocks between Gutenberg's markers, as a half-open range, and what its header says."""
     blocks = flow.texts()
     text = "\n\n".join(block for _, block in blocks)
