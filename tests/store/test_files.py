@@ -68,7 +68,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-VERDICT = Verdict(prefix_token_ids=(1,), suffix_token_ids=(), more_digits="")
+VERDICT = Verdict(prefix_token_ids=(1,), suffix_token_ids=(), more_digits="", not_tiktoken="")
 
 
 def remember_a_digest(folder: Path) -> None:
