@@ -12,7 +12,7 @@ from pathlib import Path
 from connectors.archive import Archive, MemberError, open_archive, reason_of
 from connectors.archive_layout import Member
 from connectors.epub_navigation import Navigation, read_nav, read_ncx
-from connectors.epub_package import Item, Package, read_package, read_xml, resolve
+from connectors.epub_package import Item, Package, read_package, read_xml
 from connectors.epub_pages import Page, open_page
 from connectors.epub_protection import Protection, read_protection
 from connectors.epub_units import PlacedPage, begin_units, linked_names
@@ -121,13 +121,10 @@ class _Book:
         if not found.points:
             ncx = self._navigation_of(self.package.ncx, is_nav=False)
             found = Navigation(points=ncx.points, landmarks=found.landmarks)
-        guide = {
-            target: kind for href, kind in self.package.guide.items() if (target := resolve(self.package.name, href))
-        }
         points = [
             replace(point, target=self._canonical(point.target)) if point.target else point for point in found.points
         ]
-        marks = {self._canonical(target): kind for target, kind in {**guide, **found.landmarks}.items()}
+        marks = {self._canonical(target): kind for target, kind in {**self.package.guide, **found.landmarks}.items()}
         return Navigation(points=tuple(points), landmarks=marks)
 
     def _canonical(self, target: tuple[str, str]) -> tuple[str, str]:

@@ -50,7 +50,7 @@ class Metadata:
 class Package:
     """A package file. `linear` and `auxiliary` are the spine: what is read in order, and what is beside it.
 
-    `guide` gives the kinds of places that an EPUB 2 names, by reference.
+    `guide` gives the kinds of the places that an EPUB 2 names, by member and fragment.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Package:
     linear: tuple[Item, ...]
     auxiliary: tuple[Item, ...]
     ncx: Item | None
-    guide: Mapping[str, str] = field(default_factory=dict)
+    guide: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     @property
     def nav(self) -> Item | None:
@@ -256,11 +256,11 @@ class _Facts:
         return str(attribute or self.refined.get((element.get("id", ""), name), "")).strip().lower()
 
 
-def _guide(root: Element, base: str) -> Iterator[tuple[str, str]]:
+def _guide(root: Element, base: str) -> Iterator[tuple[tuple[str, str], str]]:
     guide = _child(root, "guide")
     for reference in _all(guide, "reference") if guide is not None else ():
         if target := resolve(base, reference.get("href", "")):
-            yield target[0], reference.get("type", "").strip().lower()
+            yield target, reference.get("type", "").strip().lower()
 
 
 def local_name(element: Element) -> str:

@@ -8,6 +8,7 @@ says of itself (`epub:type`, ARIA roles), then from landmarks or the guide, and 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 from connectors.chapters import kind_of_title
 from connectors.epub_navigation import NavPoint
@@ -89,22 +90,33 @@ def begin_units(
         place = places.setdefault(block, _Place(types=types))
         place.types |= types
         place.labels.append((point.depth, point.title))
-        place.has_inner = index + 1 < len(points) and points[index + 1].depth > point.depth
+        place.has_inner = _has_inner(points, index)
     if not points:
-        for block in _headed(pages, headings):
-            places.setdefault(block, _Place(types=frozenset()))
+        for placed, block in _headed(pages, headings):
+            places[placed.first_block].has_inner = True
+            places.setdefault(block, _Place(types=frozenset())).has_inner = False
     _begin(flow, pages, places, headings)
     return num_lost
 
 
-def _headed(pages: Sequence[PlacedPage], headings: Sequence[FoundHeading]) -> Iterator[int]:
-    """Where nothing names the places: the headings of each page's first level with two that have text of their own."""
+def _has_inner(points: Sequence[NavPoint], index: int) -> bool:
+    """Whether entries below this one lead to other pages: then it is a part, and no chapter with sections."""
+    following = points[index + 1] if index + 1 < len(points) else None
+    if following is None or following.depth <= points[index].depth:
+        return False
+    return following.target is not None and following.target[0] != (points[index].target or ("", ""))[0]
+
+
+def _headed(pages: Sequence[PlacedPage], headings: Sequence[FoundHeading]) -> Iterator[tuple[PlacedPage, int]]:
+    """Where nothing names the places: the headings of each page's first level with two that head something."""
     for placed in pages:
         levels: dict[int, list[int]] = {}
-        for heading in _between(headings, placed.first_block, placed.stop_block):
-            if heading.has_body:
+        inside = _between(headings, placed.first_block, placed.stop_block)
+        for heading, following in zip_longest(inside, inside[1:]):
+            if heading.has_body or (following is not None and following.level > heading.level):
                 levels.setdefault(heading.level, []).append(heading.block)
-        yield from next((blocks for _, blocks in sorted(levels.items()) if len(blocks) > 1), [])
+        blocks = next((blocks for _, blocks in sorted(levels.items()) if len(blocks) > 1), [])
+        yield from ((placed, block) for block in blocks)
 
 
 def _begin(
@@ -153,7 +165,8 @@ def _kind(place: _Place, title: str | None) -> str:
             return kind
     if title is None:
         return "text"
-    return kind_of_title(title) or ("part" if place.has_inner else "chapter")
+    own = place.labels[-1][1] if place.labels else title
+    return kind_of_title(own) or ("part" if place.has_inner else "chapter")
 
 
 def _between(headings: Sequence[FoundHeading], start: int, stop: int) -> Sequence[FoundHeading]:
