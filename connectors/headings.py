@@ -16,8 +16,8 @@ def label_units(flow: Flow) -> Header:
     """Begin the units of a book: boilerplate, front matter, parts, chapters. Gives what a Gutenberg header says.
 
     Chapters are the headings of the level at which most name themselves one (`CHAPTER I`), or, where fewer than two do,
-    of the shallowest level with two that have text of their own. Shallower ones are parts, where they repeat or name
-    themselves so; deeper ones stay inside their chapter.
+    of the shallowest level with two that have text of their own. Shallower ones are parts, but for
+    one alone above the first chapter, the book's title; deeper ones stay inside their chapter.
     """
     first, stop, header = find_body_blocks(flow)
     headings = [heading for heading in flow.headings() if first <= heading.block < stop]
@@ -65,7 +65,7 @@ def _units(headings: Sequence[FoundHeading]) -> list[tuple[FoundHeading, str]]:
         name = named[heading.block]
         if heading.level == level and heading.block >= first:
             units.append((heading, name or ("section" if are_named else "chapter")))
-        elif heading.level < level and (name is not None or (repeats[heading.level] > 1 and heading.block >= first)):
+        elif heading.level < level and (name is not None or repeats[heading.level] > 1 or heading.block >= first):
             units.append((heading, name or "part"))
     return units
 
