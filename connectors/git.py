@@ -86,6 +86,30 @@ def find_git_dir(path: str) -> str:
     raise SourceError(f"{message}, or use --kind book for a folder of books.")
 
 
+def find_prefix(path: str) -> bytes:
+    """Where a folder lies below the top of its work tree: empty at the top, and in a repository without work tree.
+
+    Raises `SourceError` where it lies in no repository.
+    """
+    status, output, error = run(["-C", path, "rev-parse", "--show-prefix"])
+    if status != 0:
+        raise SourceError(f"{display(path)} is not a git repository: git says {error!r}.")
+    return output.removesuffix(b"\n").removesuffix(b"/")
+
+
+def find_remote(git_dir: str) -> str | None:
+    """The URL of the remote that a local repository was cloned from, as it stands in its configuration, or None."""
+    status, output, _ = run(
+        [f"--git-dir={git_dir}", "config", "--local", "--no-includes", "--get", "remote.origin.url"]
+    )
+    return os.fsdecode(output.removesuffix(b"\n")) if status == 0 else None
+
+
+def has_object(git_dir: str, object_id: str) -> bool:
+    """Whether an object is here, and its repository too."""
+    return run([f"--git-dir={git_dir}", "cat-file", "-e", object_id])[0] == 0
+
+
 def resolve_commit(path: str, revision: str | None) -> str:
     """The commit id that a revision (None: HEAD, of this very work tree) names now. Raises `SourceError`."""
     wanted = "HEAD" if revision is None else revision
@@ -115,14 +139,16 @@ def _names(path: str) -> list[str]:
     return output.decode("utf-8", errors="replace").split()
 
 
-def run(arguments: list[str], *, stdin: IO[bytes] | None = None) -> tuple[int, bytes, str]:
+def run(
+    arguments: list[str], *, stdin: IO[bytes] | None = None, environment: Mapping[str, str] | None = None
+) -> tuple[int, bytes, str]:
     """One git command: its status, its output as bytes, and what it says on standard error, without credentials.
 
     Raises `InfrastructureError` where git was killed or complains of the machine.
     """
     status, output, error = execute(
-        arguments, istream=stdin, with_extended_output=True, with_exceptions=False, stdout_as_string=False,
-        strip_newline_in_stdout=False,
+        arguments, environment=environment, istream=stdin, with_extended_output=True, with_exceptions=False,
+        stdout_as_string=False, strip_newline_in_stdout=False,
     )  # fmt: skip
     if status == _COMMAND_NOT_FOUND:
         raise GitMissingError(_MISSING)

@@ -65,12 +65,15 @@ def ensure_commit(address: Address, commit_id: str, ref: str | None = None) -> N
             _fetch_commit(git_dir, address, commit_id, ref)
 
 
-def ensure_blobs(address: Address, commit_id: str, object_ids: Iterable[str]) -> None:
-    """Fetch those of the blobs of a commit that are not here, in one go. Raises `RemoteError`."""
+def ensure_blobs(address: Address, commit_id: str, object_ids: Iterable[str]) -> bool:
+    """Fetch those of the blobs of a commit that are not here, in one go: whether there were any.
+
+    Raises `RemoteError`.
+    """
     git_dir = objects_dir(address)
     wanted = list(dict.fromkeys(object_ids))
     if not missing_objects(git_dir, wanted):
-        return
+        return False
     with _locked(address):
         missing = missing_objects(git_dir, wanted)
         if missing:
@@ -79,6 +82,7 @@ def ensure_blobs(address: Address, commit_id: str, object_ids: Iterable[str]) ->
     if still:
         message = f"{address.uri}: the server did not send {len(still)} of the objects of commit {commit_id}"
         raise RemoteError(f"{message}, for instance {still[0]}. Try `git fsck` there.")
+    return True
 
 
 @contextlib.contextmanager

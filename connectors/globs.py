@@ -33,7 +33,11 @@ class Globs:
     def wants(self, path: bytes) -> bool:
         """Whether a path, from the repository's root, is part of the document's text."""
         wanted = not self.include or any(glob_matches(pattern, path) for pattern in self.include)
-        return wanted and not any(glob_matches(pattern, path) for pattern in self.exclude)
+        return wanted and not self.excludes(path)
+
+    def excludes(self, path: bytes) -> bool:
+        """Whether an exclude pattern takes a path out."""
+        return any(glob_matches(pattern, path) for pattern in self.exclude)
 
     def unmatched_includes(self, paths: Sequence[bytes]) -> list[str]:
         """The include patterns that match none of the paths."""

@@ -88,6 +88,21 @@ def fetch(git_dir: str, address: Address, wanted: Iterable[str], options: Sequen
         _talk(address, arguments, what=what, stdin=refspecs)
 
 
+def find_login(address: Address) -> tuple[str, str] | None:
+    """The name and password that the user's credential helpers know for an address, or None. Nobody is asked."""
+    asked = "".join(f"{name}={value}\n" for name, value in (
+        ("protocol", address.scheme), ("host", address.origin.partition("://")[2]), ("username", address.username),
+    ) if value)  # fmt: skip
+    with TemporaryFile() as question:
+        question.write(f"{asked}\n".encode())
+        question.seek(0)
+        status, output, _ = run(
+            [f"--git-dir={os.devnull}", "credential", "fill"], stdin=question, environment={"SSH_ASKPASS": ""}
+        )
+    found = dict(line.partition("=")[::2] for line in output.decode("utf-8", errors="replace").splitlines())
+    return (found["username"], found["password"]) if status == 0 and {"username", "password"} <= found.keys() else None
+
+
 def note(message: str) -> None:
     """A line for whoever watches, on standard error."""
     sys.stderr.write(f"{display(message)}\n")

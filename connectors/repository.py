@@ -1,65 +1,55 @@
-r"""A git repository at one commit as a document: every path of the commit's tree, in git's order.
+"""A git repository at one commit as a document: every path of the commit's tree, in git's order.
 
-The text is `Repository: NAME\n\n`, then for each file `File: PATH\n`, its content, and one newline if the content is
-not empty and does not end in one. NAME is the last part of the repository's own path without `.git`; neither the commit
-nor the place of the clone is in the text, so equal trees give equal texts. PATH is the display path: a path holds
-bytes, and control characters in it are escaped. Edges between files are offsets in the segments, never found by
-searching.
-
-Segments are `repository_header`, and for each file `file_header`, `file` (or `symlink`, whose text is the link's) and
-`padding`, which share a unit. What is not text is one segment without text, with a reason: `binary` (see
-`decode_unless_binary`), `lfs_pointer`, `submodule`, `object_missing`, or `excluded` by the globs.
-
-Owns that layout and the ledger: source bytes are the sizes that git lists, and each must be what was read. Refuses the
-work tree: what is not committed is not there.
+How paths become text stands in `connectors.laying`. Neither the commit nor the place of the clone is in the text, so
+equal trees give equal texts; NAME is the last part of the repository's own path or address without `.git`. Owns the
+reference to a commit, its identity, and the ledger: source bytes are the sizes that git lists, and each must be what
+was read. Refuses the work tree: what is not committed is not there.
 """
 
-import hashlib
 import os
-import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
-from connectors.building import Origin, Tiles
-from connectors.decode import decode_unless_binary, decoder_version
-from connectors.git import GitMissingError, find_git_dir, resolve_commit
-from connectors.git_objects import TreeEntry, list_tree, read_objects
+from connectors.address import Address
+from connectors.building import Tiles
+from connectors.decode import decoder_version
+from connectors.git import GitMissingError, find_git_dir, find_prefix, resolve_commit
 from connectors.globs import Globs
-from longdoc.errors import DocumentError, InfrastructureError, SourceError, ensure
-from longdoc.records import Document, DocumentKind, Selection, display
+from connectors.home import Home
+from connectors.laying import Layer
+from connectors.listing import Choice, Listed, list_commit
+from connectors.remote import RemoteError
+from connectors.revisions import resolve_remote
+from longdoc.errors import DocumentError, InfrastructureError, SourceError
+from longdoc.records import Document, DocumentKind, Segment, Selection, display
 
 # Raise it when the same commit would become another text or other segments.
-_VERSION = "git-1"
-_SYMLINK, _SUBMODULE = "120000", "160000"
-
-# https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md: under 1024 bytes, `version` first, then sorted keys.
-_LFS_LONGEST = 1024
-_LFS_POINTER = re.compile(
-    rb"version https://(?:git-lfs\.github\.com|hawser\.github\.com)/spec/v\d\n(?:[a-z0-9.-]+ [^\n]*\n)*?"
-    rb"oid (?P<oid>sha256:[0-9a-f]{64})\n(?:[a-z0-9.-]+ [^\n]*\n)*?size (?P<size>\d+)\n"
-)
+_VERSION = "git-2"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepositoryRef:
     """One commit of one repository, found but not read. `version` is the commit id."""
 
-    git_dir: str
+    home: Home
     source_uri: str
     revision: str
     version: str
-    globs: Globs
+    choice: Choice = field(default_factory=Choice)
     num_bytes_source: int
     kind: DocumentKind = "repository"
 
     @property
     def doc_id(self) -> str:
-        """The repository's address and the globs, which together choose the text of any commit."""
-        globs = [("include", p) for p in sorted(set(self.globs.include))]
-        globs += [("exclude", p) for p in sorted(set(self.globs.exclude))]
-        query = "&".join(f"{name}={_quoted(pattern)}" for name, pattern in globs)
+        """The repository's address and what was chosen of it, which together choose the text of any commit."""
+        chosen = self.choice
+        fields = [("path", os.fsdecode(chosen.below))] if chosen.below else []
+        fields += [("include", p) for p in sorted(set(chosen.globs.include))]
+        fields += [("exclude", p) for p in sorted(set(chosen.globs.exclude))]
+        fields += [(name, "1") for name in ("submodules", "lfs") if getattr(chosen, name)]
+        query = "&".join(f"{name}={_quoted(value)}" for name, value in fields)
         return f"git:{self.source_uri}{'?' if query else ''}{query}"
 
     @property
@@ -67,30 +57,63 @@ class RepositoryRef:
         """Changes whenever the same commit may become another text."""
         return f"{_VERSION}+{decoder_version()}"
 
+    @property
+    def title(self) -> str:
+        """The repository's name, and the path in it that was chosen."""
+        below = display(self.choice.below)
+        return f"{self._name}/{below}" if below else self._name
+
+    @property
+    def _name(self) -> str:
+        address = self.home.address
+        raw = os.fsencode(os.path.basename(_own_folder(self.home.path)) if address is None else address.name)  # noqa: PTH119
+        return display(raw.removesuffix(b".git")) or "/"
+
     def read(self) -> Document:
         """The document. Raises `DocumentError` (reason `unreadable`) where git cannot give what it listed.
 
         Raises `InfrastructureError` where the machine is at fault, and where git is not installed on it.
         """
-        try:
-            entries = list_tree(self.git_dir, self.version)
-            tiles = _tiles(self.git_dir, entries, self.globs)
-        except GitMissingError as error:
-            raise InfrastructureError(str(error)) from error
-        except SourceError as error:
-            raise DocumentError(str(error), stage="read", reason="unreadable") from error
+        tiles, num_bytes = Tiles(), 0
+        for laid in self._lay(tiles):
+            num_bytes = laid
         document = Document(
             kind="repository",
             source_uri=self.source_uri,
             revision=display(self.revision),
             commit_id=self.version,
-            title=_name(self.git_dir),
-            num_bytes_source=_num_bytes(entries),
+            title=self.title,
+            num_bytes_source=num_bytes,
             text=tiles.text(),
             segments=tuple(tiles.segments),
         )
         document.check()
         return document
+
+    def stream(self) -> Iterator[tuple[Segment, bytes]]:
+        """Every segment with its text in UTF-8, as `read` has them; one file is held at a time. Raises as `read`."""
+        tiles = Tiles()
+        for _ in self._lay(tiles):
+            yield from tiles.take()
+
+    def _lay(self, tiles: Tiles) -> Iterator[int]:
+        """Lay the document path by path; yields the bytes of the source so far."""
+        try:
+            layer = Layer(tiles, self._name)
+            yield layer.num_bytes
+            for _ in layer.lay(self._listed()):
+                yield layer.num_bytes
+        except GitMissingError as error:
+            raise InfrastructureError(str(error)) from error
+        except RemoteError as error:
+            if not error.is_lasting:
+                raise InfrastructureError(str(error)) from error
+            raise DocumentError(str(error), stage="read", reason="unreadable") from error
+        except SourceError as error:
+            raise DocumentError(str(error), stage="read", reason="unreadable") from error
+
+    def _listed(self) -> list[Listed]:
+        return list_commit(self.home, self.version, self.choice)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +124,7 @@ class RepositorySource:
 
     @property
     def source_uri(self) -> str:
-        """The repository's own folder as a URI; the same for all its work trees."""
+        """The repository's own folder as a URI, the same for all its work trees; or its address."""
         return self.ref.source_uri
 
     def documents(self) -> Iterator[RepositoryRef]:
@@ -109,27 +132,49 @@ class RepositorySource:
         yield self.ref
 
 
-def open_repository(path: str, selection: Selection) -> RepositorySource:
-    """The repository that holds `path`, which may be its top, a folder inside, a linked work tree, or bare.
+def open_repository(path: str, selection: Selection, inside: bytes = b"") -> RepositorySource:
+    """The repository that holds the folder `path`: its top, a folder inside, a linked work tree, or bare.
 
-    Raises `SourceError`: not a repository, not trusted by git, without commits, unknown revision, or an include glob
-    that matches nothing.
+    A folder inside chooses what the commit has below it, and `inside` (a path below the folder) what lies below that.
+    Raises `SourceError`: not a repository, not trusted by git, without commits, unknown revision, no such path in the
+    commit, or an include glob that matches nothing.
     """
     git_dir = find_git_dir(path)
     commit_id = resolve_commit(path, selection.revision)
+    below = b"/".join(part for part in (find_prefix(path), inside) if part)
+    uri = Path(_own_folder(git_dir)).as_uri()
+    return _open(Home(path=git_dir), uri, commit_id, selection, below, shown=display(path))
+
+
+def open_remote(address: Address, selection: Selection) -> RepositorySource:
+    """The repository at an address, fetched into the cache as far as it is wanted.
+
+    Raises `SourceError`: unknown revision, an include glob that matches nothing; `RemoteError` for what the network
+    or the server refuse.
+    """
+    commit_id = resolve_remote(address, selection.revision)
+    return _open(Home(address=address), address.uri, commit_id, selection, b"", shown=address.uri)
+
+
+def _open(home: Home, uri: str, commit_id: str, selection: Selection, below: bytes, *, shown: str) -> RepositorySource:
     globs = Globs(include=selection.include, exclude=selection.exclude)
-    entries = list_tree(git_dir, commit_id)
-    if unmatched := globs.unmatched_includes([entry.path for entry in entries]):
+    choice = Choice(globs=globs, below=below, submodules=selection.submodules, lfs=selection.lfs)
+    listed = list_commit(home, commit_id, choice)
+    if below and not listed:
+        message = f"{shown}: commit {commit_id[:12]} has no path {display(below)}. Choose another with --revision,"
+        raise SourceError(f"{message} or check the spelling; `git ls-tree -r` lists its paths.")
+    if unmatched := globs.unmatched_includes([each.path for each in listed]):
         names = ", ".join(repr(pattern) for pattern in unmatched)
-        message = f"{display(path)}: --include {names} matches no path of commit {commit_id[:12]}."
+        message = f"{shown}: --include {names} matches no path of commit {commit_id[:12]}."
         raise SourceError(f"{message} Globs are over paths from the repository's root; `git ls-tree -r` lists them.")
+    num_bytes = sum(each.num_bytes + (each.pointer.size if each.pointer else 0) for each in listed)
     ref = RepositoryRef(
-        git_dir=git_dir,
-        source_uri=Path(_own_folder(git_dir)).as_uri(),
+        home=home,
+        source_uri=uri,
         revision=selection.revision or "HEAD",
         version=commit_id,
-        globs=globs,
-        num_bytes_source=_num_bytes(entries),
+        choice=choice,
+        num_bytes_source=num_bytes,
     )
     return RepositorySource(ref=ref)
 
@@ -139,106 +184,6 @@ def _own_folder(git_dir: str) -> str:
     return folder if name == ".git" else git_dir
 
 
-def _name(git_dir: str) -> str:
-    raw = os.fsencode(os.path.basename(_own_folder(git_dir)))  # noqa: PTH119, it may hold bytes that are no text
-    return display(raw.removesuffix(b".git")) or "/"
-
-
-def _quoted(pattern: str) -> str:
-    return quote(pattern, safe="/*?[]!", errors="surrogatepass")
-
-
-def _num_bytes(entries: Sequence[TreeEntry]) -> int:
-    return sum(entry.num_bytes or 0 for entry in entries)
-
-
-def _tiles(git_dir: str, entries: Sequence[TreeEntry], globs: Globs) -> Tiles:
-    wanted = [entry for entry in entries if globs.wants(entry.path)]
-    contents = read_objects(git_dir, [entry.object_id for entry in wanted if _is_here(entry)])
-    unread = {entry.path for entry in entries} - {entry.path for entry in wanted}
-    tiles = Tiles()
-    # A unit needs an owner to name its spans after; the header has nothing but itself.
-    tiles.add(f"Repository: {_name(git_dir)}\n\n", kind="repository_header", unit=0, is_content=True)
-    for unit, entry in enumerate(entries, start=1):
-        if entry.path in unread:
-            _add_without_text(tiles, unit, entry, reason="excluded")
-        elif entry.mode == _SUBMODULE:
-            _add_without_text(tiles, unit, entry, reason="submodule", title=f"commit {entry.object_id}")
-        elif not _is_here(entry):
-            _add_without_text(tiles, unit, entry, reason="object_missing")
-        else:
-            _add_blob(tiles, unit, entry, _checked(entry, next(contents), git_dir))
-    ensure(next(contents, None) is None, "git gave more objects than were asked for")
-    return tiles
-
-
-def _is_here(entry: TreeEntry) -> bool:
-    return entry.mode != _SUBMODULE and entry.num_bytes is not None
-
-
-def _checked(entry: TreeEntry, content: bytes | None, git_dir: str) -> bytes:
-    """The content, if it is what was listed. `git cat-file` does not compare an object with its id, so this does."""
-    if content is None or len(content) != entry.num_bytes:
-        found = "is missing" if content is None else f"has {len(content)} bytes"
-        message = (
-            f"{display(git_dir)}: object {entry.object_id} was listed with {entry.num_bytes} bytes and {found} now."
-        )
-        raise SourceError(f"{message} Run again when nothing repacks the repository, or try `git fsck`.")
-    if _object_id(content, like=entry.object_id) != entry.object_id:
-        raise SourceError(
-            f"{display(git_dir)}: object {entry.object_id} is damaged: its content has another id. Try `git fsck`."
-        )
-    return content
-
-
-def _object_id(content: bytes, *, like: str) -> str:
-    """Git's id of a blob, by the hash that the repository uses."""
-    digest = hashlib.sha1(usedforsecurity=False) if len(like) == 40 else hashlib.sha256()
-    # https://git-scm.com/book/en/v2/Git-Internals-Git-Objects
-    digest.update(b"blob %d\0" % len(content))
-    digest.update(content)
-    return digest.hexdigest()
-
-
-def _add_blob(tiles: Tiles, unit: int, entry: TreeEntry, content: bytes) -> None:
-    sha256 = hashlib.sha256(content).hexdigest()
-    if title := _lfs_title(entry, content):
-        _add_without_text(tiles, unit, entry, reason="lfs_pointer", title=title, sha256=sha256)
-        return
-    decoded = decode_unless_binary(content)
-    if decoded is None:
-        _add_without_text(tiles, unit, entry, reason="binary", sha256=sha256)
-        return
-    origin = Origin(
-        path=entry.path,
-        encoding=decoded.encoding,
-        encoding_source=decoded.encoding_source,
-        num_bytes=len(content),
-        sha256=sha256,
-        blob_id=entry.object_id,
-    )
-    beside = Origin(path=entry.path)
-    tiles.add(f"File: {display(entry.path)}\n", kind="file_header", unit=unit, origin=beside)
-    # A byte-order mark alone is source bytes without text, and those carry a reason.
-    reason = "empty" if content and not decoded.text else None
-    tiles.add(decoded.text, kind=_kind(entry), unit=unit, is_content=True, reason=reason, origin=origin)
-    if decoded.text and not decoded.text.endswith("\n"):
-        tiles.add("\n", kind="padding", unit=unit, origin=beside)
-
-
-def _add_without_text(
-    tiles: Tiles, unit: int, entry: TreeEntry, *, reason: str, title: str | None = None, sha256: str | None = None
-) -> None:
-    origin = Origin(path=entry.path, num_bytes=entry.num_bytes or 0, sha256=sha256, blob_id=entry.object_id)
-    tiles.add(kind=_kind(entry), unit=unit, is_content=True, title=title, reason=reason, origin=origin)
-
-
-def _kind(entry: TreeEntry) -> str:
-    return {_SYMLINK: "symlink", _SUBMODULE: "submodule"}.get(entry.mode, "file")
-
-
-def _lfs_title(entry: TreeEntry, content: bytes) -> str | None:
-    """What a Git LFS pointer points at, or None for any other file."""
-    if entry.mode == _SYMLINK or len(content) >= _LFS_LONGEST or not (match := _LFS_POINTER.fullmatch(content)):
-        return None
-    return f"oid {match['oid'].decode('ascii')}, size {match['size'].decode('ascii')}"
+def _quoted(value: str) -> str:
+    # A path of bytes that are no UTF-8 came with lone surrogates; a pattern may hold them as well.
+    return quote(value, safe="/*?[]!", errors="surrogatepass")

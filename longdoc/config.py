@@ -40,7 +40,7 @@ JOB_OPTIONS = {
     **dict.fromkeys(("sources", "include", "exclude", "outputs"), _TEXTS),
     **dict.fromkeys(("output", "model", "device", "kernel", "dtype", "layout", "pooling"), _TEXT),
     **dict.fromkeys(("context_extension", "kind", "revision"), _TEXT),
-    **dict.fromkeys(("text", "retry_quarantine"), _FLAG),
+    **dict.fromkeys(("text", "retry_quarantine", "submodules", "lfs"), _FLAG),
     "ring_size": _RING,
     "span_tokens": _COUNT,
 }

@@ -7,7 +7,7 @@ Offsets are half-open. `text_byte_*` count bytes of the document's text in UTF-8
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -207,6 +207,20 @@ class DocumentRef(Protocol):
         ...
 
 
+@runtime_checkable
+class StreamingRef(DocumentRef, Protocol):
+    """A document that can be read a segment at a time too, so that looking at it needs no room for all of it."""
+
+    @property
+    def title(self) -> str | None: ...  # noqa: D102
+    @property
+    def revision(self) -> str | None: ...  # noqa: D102
+
+    def stream(self) -> Iterator[tuple[Segment, bytes]]:
+        """Every segment with its text in UTF-8, exactly as `read` has them. Raises `DocumentError` where that does."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unreadable:
     """A document that was found but cannot even be opened; it goes to quarantine without a doc_key."""
@@ -234,12 +248,17 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which part of a source is wanted. Globs are over repository paths, from the repository's root."""
+    """Which part of a source is wanted. Globs are over repository paths, from the repository's root.
+
+    `submodules` and `lfs`: whether the files of submodules, and the content that LFS pointers stand for, are read too.
+    """
 
     kind: Literal["auto", "book", "repository"] = "auto"
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     revision: str | None = None
+    submodules: bool = False
+    lfs: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,14 +1,41 @@
-"""The repositories job: how an argument that is a git repository, or lies inside one, is opened."""
+"""The repositories job: how an argument that is a git repository, lies inside one, or is an address, is opened."""
 
 import os
-from pathlib import Path
+from dataclasses import replace
 
-from connectors.repository import RepositorySource, open_repository
+from connectors.address import is_address, parse_address, split_revision
+from connectors.repository import RepositorySource, open_remote, open_repository
+from longdoc.errors import SourceError
 from longdoc.records import Selection
 
 
 def open_repositories(argument: str, selection: Selection) -> RepositorySource:
-    """The repository that holds the argument, at the chosen revision. Raises `SourceError`."""
+    """The repository that the argument names or lies in, at the chosen revision. Raises `SourceError`.
+
+    An address may carry its revision (`URL@revision`). A path inside a repository chooses what a commit has there; it
+    need not be in the work tree.
+    """
+    if is_address(argument) and not os.path.lexists(argument):
+        return _open_address(argument, selection)
+    folder, inside = _nearest_folder(argument)
+    return open_repository(folder, selection, inside)
+
+
+def _open_address(argument: str, selection: Selection) -> RepositorySource:
+    url, revision = split_revision(argument)
+    address = parse_address(url)
+    if revision is not None and selection.revision not in (None, revision):
+        raise SourceError(f"{address.uri} carries a revision, and --revision is another. Leave one of them out.")
+    if revision == "":
+        raise SourceError(f"{address.uri} ends in @, and no revision follows. Add one, or leave the @ out.")
+    return open_remote(address, selection if revision is None else replace(selection, revision=revision))
+
+
+def _nearest_folder(argument: str) -> tuple[str, bytes]:
+    """The folder that an argument is, or the nearest one that holds it, and what of the argument lies below that."""
     # Not Path.is_dir: it raises where a link leads into a closed folder.
-    folder = argument if os.path.isdir(argument) else str(Path(argument).parent)  # noqa: PTH112
-    return open_repository(folder, selection)
+    folder, inside = os.path.abspath(argument), ""  # noqa: PTH100, Path.absolute keeps `..`
+    while not os.path.isdir(folder) and folder != os.path.dirname(folder):  # noqa: PTH112, PTH120
+        folder, name = os.path.split(folder)
+        inside = os.path.join(name, inside) if inside else name  # noqa: PTH118
+    return folder, os.fsencode(inside)

@@ -5,12 +5,12 @@ the command line everything, in a list its own line. Reads no document, but for 
 """
 
 import os
-import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from connectors.git import is_repository, without_credentials
+from connectors.address import is_address, shown
+from connectors.git import is_repository
 from connectors.stdin import STDIN, open_stdin
 from longdoc.errors import SourceError
 from longdoc.records import Selection, Source, display
@@ -18,23 +18,20 @@ from pipelines.books import open_books
 from pipelines.lists import MARK, Named, failed_source, named_sources
 from pipelines.repositories import open_repositories
 
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-_SCP_LIKE = re.compile(r"(?:[^/\s@]+@)[^/\s:]+:")
-
 
 def open_sources(arguments: Sequence[str], selection: Selection) -> list[Source]:
     """One source for each argument and for each line of a list, in order.
 
-    `selection.kind` decides where it is not `auto`; else a folder with `.git` in it, or a bare repository, is a
-    repository, and everything else is a book or a folder of books. Raises `SourceError` for the first argument that
-    cannot be opened; a line of a list that cannot is a source of one `Unreadable`.
+    `selection.kind` decides where it is not `auto`; else an address, a folder with `.git` in it, a bare repository and
+    a path below one are repositories, and everything else is a book or a folder of books. Raises `SourceError` for the
+    first argument that cannot be opened; a line of a list that cannot is a source of one `Unreadable`.
     """
     if not arguments:
         raise SourceError("No source was named. Name a book, a folder of books or a git repository.")
     _refuse_two_readers(arguments)
     named = [each for argument in arguments for each in named_sources(argument)]
     for each in named:
-        if each.listed is None and not _can_exist(each.argument):
+        if each.listed is None and not _can_exist(each.argument, selection):
             raise _not_found(each.argument)
     if not any(_kind(each.argument, selection) == "repository" for each in named):
         _refuse_repository_options(selection)
@@ -54,7 +51,7 @@ def _open(named: Named, selection: Selection) -> Source:
     if named.problem is not None:
         return failed_source(named, named.problem, selection)
     try:
-        if not _can_exist(named.argument):
+        if not _can_exist(named.argument, selection):
             raise _not_found(named.argument)
         return _open_argument(named.argument, selection)
     except SourceError as error:
@@ -68,17 +65,39 @@ def _open_argument(argument: str, selection: Selection) -> Source:
         return open_stdin(None if sys.stdin is None else sys.stdin.buffer)
     if _kind(argument, selection) == "repository":
         return open_repositories(argument, selection)
+    if is_address(argument) and not _exists(argument):
+        message = f"{shown(argument)} is the address of a git repository, and --kind book says it is none."
+        raise SourceError(f"{message} Books are read from files: download it, or leave out --kind.")
     return open_books(argument, selection)
 
 
 def _kind(argument: str, selection: Selection) -> str:
     if selection.kind != "auto":
         return selection.kind
-    return "repository" if os.path.isdir(argument) and is_repository(argument) else "book"  # noqa: PTH112
+    if _exists(argument):
+        return "repository" if os.path.isdir(argument) and is_repository(argument) else "book"  # noqa: PTH112
+    return "repository" if is_address(argument) or _may_be_in_a_commit(argument, selection) else "book"
 
 
-def _can_exist(argument: str) -> bool:
-    return argument == STDIN or _exists(argument)
+def _can_exist(argument: str, selection: Selection) -> bool:
+    if argument == STDIN or _exists(argument) or is_address(argument):
+        return True
+    return selection.kind != "book" and _may_be_in_a_commit(argument, selection)
+
+
+def _may_be_in_a_commit(argument: str, selection: Selection) -> bool:
+    """Whether a path that is not there lies in a repository: in a work tree only a user who says so can mean that."""
+    if not argument or "\0" in argument or _names_a_revision(argument):
+        return False
+    folders = map(str, Path(os.path.abspath(argument)).parents)  # noqa: PTH100, Path.absolute keeps `..`
+    found = next((folder for folder in folders if is_repository(folder)), None)
+    has_tree = found is not None and os.path.lexists(os.path.join(found, ".git"))  # noqa: PTH118
+    return found is not None and (selection.kind == "repository" or not has_tree)
+
+
+def _names_a_revision(argument: str) -> bool:
+    folder, at, _ = argument.rpartition("@")
+    return bool(at) and _exists(folder)
 
 
 def _exists(argument: str) -> bool:
@@ -87,20 +106,12 @@ def _exists(argument: str) -> bool:
 
 
 def _not_found(argument: str) -> SourceError:
-    shown = _shown(argument)
-    if _URL.match(argument) or _SCP_LIKE.match(argument):
-        message = f"{shown}: remote repositories cannot be read yet."
-        return SourceError(f"{message} Clone it with git and name the folder of the clone.")
-    folder, at, revision = argument.rpartition("@")
-    if at and _exists(folder):
-        message = f"No such file or folder: {shown}. For a revision of {_shown(folder)}, use"
-        return SourceError(f"{message} --revision {_shown(revision)}.")
-    message = f"No such file or folder: '{shown}'. Check the spelling; relative paths start at"
+    if _names_a_revision(argument):
+        folder, _, revision = argument.rpartition("@")
+        message = f"No such file or folder: {shown(argument)}. For a revision of {shown(folder)}, use"
+        return SourceError(f"{message} --revision {shown(revision)}.")
+    message = f"No such file or folder: '{shown(argument)}'. Check the spelling; relative paths start at"
     return SourceError(f"{message} {display(str(Path.cwd()))}.")
-
-
-def _shown(argument: str) -> str:
-    return display(without_credentials(argument))
 
 
 def _refuse_repository_options(selection: Selection) -> None:
@@ -108,6 +119,8 @@ def _refuse_repository_options(selection: Selection) -> None:
         ("--include", selection.include),
         ("--exclude", selection.exclude),
         ("--revision", selection.revision),
+        ("--submodules", selection.submodules),
+        ("--lfs", selection.lfs),
     ):
         if value:
             raise SourceError(f"{option} chooses within a git repository, but no source is one. Leave the option out.")

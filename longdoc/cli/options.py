@@ -21,7 +21,7 @@ _DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(RunCo
 
 
 def source_options(command: Command) -> Command:
-    """--kind, --include, --exclude, --revision: which part of the sources is wanted."""
+    """--kind, --include, --exclude, --revision, --submodules, --lfs: which part of the sources is wanted."""
     options = (
         click.option(
             "--kind",
@@ -40,6 +40,8 @@ def source_options(command: Command) -> Command:
             "--exclude", multiple=True, metavar="GLOB", help="Not these files of a repository; may be repeated."
         ),
         click.option("--revision", metavar="REV", help="Branch, tag or commit of a repository.  [default: HEAD]"),
+        click.option("--submodules/--no-submodules", default=False, help="Read the files of submodules too."),
+        click.option("--lfs/--no-lfs", default=False, help="Read what Git LFS pointers stand for in their place."),
     )
     return _apply(options, command)
 
@@ -51,6 +53,8 @@ def take_selection(options: dict[str, Any]) -> Selection:
         include=tuple(options.pop("include")),
         exclude=tuple(options.pop("exclude")),
         revision=options.pop("revision"),
+        submodules=options.pop("submodules"),
+        lfs=options.pop("lfs"),
     )
 
 

@@ -28,11 +28,16 @@ def test_a_linked_work_tree_has_its_own_head_and_the_same_address(tmp_path: Path
     assert b"File: a\n1\n" in linked.ref.read().text
 
 
-def test_a_folder_inside_means_the_whole_repository(tmp_path: Path) -> None:
+def test_a_folder_inside_means_what_the_commit_has_there(tmp_path: Path) -> None:
     folder = new_repository(tmp_path / "repo")
-    commit_files(folder, {"deep/a": b"1\n", "b": b"2\n"})
+    commit_files(folder, {"deep/a": b"1\n", "deep/er/c": b"3\n", "deeper": b"4\n", "b": b"2\n"})
     (folder / "deep").mkdir()
-    assert read(folder / "deep") == read(folder)
+    ref = open_repository(str(folder / "deep"), Selection()).ref
+    assert (ref.doc_id, ref.title) == (f"git:{folder.as_uri()}?path=deep", "repo/deep")
+    document = ref.read()
+    assert document.text == b"Repository: repo\n\nFile: deep/a\n1\nFile: deep/er/c\n3\n"
+    assert document.num_bytes_source == ref.num_bytes_source == 4
+    assert read(folder / ".git").text == read(folder).text
 
 
 def test_a_revision_is_resolved_once(tmp_path: Path) -> None:

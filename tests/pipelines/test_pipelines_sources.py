@@ -1,5 +1,6 @@
 """From arguments to sources: what each argument is taken for, and the message for what cannot be opened."""
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -90,14 +91,40 @@ def test_folders_with_git_in_them_are_repositories(repository: Path, tmp_path: P
         assert isinstance(source, RepositorySource)
 
 
+def commit(repository: Path, *files: str) -> None:
+    identity = ["-c", "user.name=A", "-c", "user.email=a@b.c"]
+    for command in (["add", "--", *files], [*identity, "commit", "-q", "-m", "files"]):
+        subprocess.run(["git", "-C", str(repository), *command], check=True)
+
+
 def test_a_folder_of_books_inside_a_repository_is_books_unless_said_otherwise(repository: Path) -> None:
     (repository / "books").mkdir()
     (repository / "books" / "a.txt").write_text("a")
+    commit(repository, "books/a.txt")
     (source,) = open_sources([str(repository / "books")], Selection())
     assert isinstance(source, BookSource)
     for path in ("books", "books/a.txt"):
         (source,) = open_sources([str(repository / path)], Selection(kind="repository"))
         assert isinstance(source, RepositorySource)
+        assert source.ref.doc_id == f"git:{repository.as_uri()}?path={path}"
+
+
+def test_a_path_that_only_a_commit_has(repository: Path, tmp_path: Path) -> None:
+    (repository / "gone").mkdir()
+    (repository / "gone" / "a.txt").write_text("a")
+    commit(repository, "gone/a.txt")
+    subprocess.run(["git", "clone", "-q", "--bare", str(repository), str(tmp_path / "bare.git")], check=True)
+    shutil.rmtree(repository / "gone")
+    (source,) = open_sources([str(tmp_path / "bare.git" / "gone")], Selection())
+    (other,) = open_sources([str(repository / "gone")], Selection(kind="repository"))
+    assert isinstance(source, RepositorySource)
+    assert isinstance(other, RepositorySource)
+    assert b"File: gone/a.txt\na\n" in source.ref.read().text
+    assert b"File: gone/a.txt\na\n" in other.ref.read().text
+    assert refused(repository / "gone").startswith(f"No such file or folder: '{repository}/gone'.")
+    assert refused(tmp_path / "bare.git" / "nope").endswith(
+        "has no path nope. Choose another with --revision, or check the spelling; `git ls-tree -r` lists its paths."
+    )
 
 
 def test_the_books_of_a_repository_are_books_when_the_user_says_so(repository: Path) -> None:
@@ -161,19 +188,26 @@ def test_a_link_that_leads_nowhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "shown"),
+    ("url", "message"),
     [
-        ("https://me:token@example.org/x.git", "https://example.org/x.git"),
-        ("ssh://git@example.org/x", "ssh://example.org/x"),
-        ("https://u:p@ss@example.org/x", "https://example.org/x"),
-        ("https://u:p/ss@example.org/x", "https://example.org/x"),
-        ("git@example.org:x.git", "git@example.org:x.git"),
-        ("file:///srv/x.git", "file:///srv/x.git"),
+        ("git://example.org/x", "git://example.org/x uses the protocol git, which is not allowed. Use one of https://"),
+        ("ext::sh -c touch% /tmp/x", "ext::sh -c touch% /tmp/x holds white space"),
+        ("ext::sh", "ext::sh would make git run another program."),
+        ("https://u:p/ss@example.org/x", "https://example.org/x names no host and repository."),
+        ("https://example.org/x?private_token=s3cret", "https://example.org/x has a query or a fragment."),
+        ("http://me:s3cret@example.org/x", "http://example.org/x would send a password that everybody on the way can"),
+        ("https://example.org/x@", "https://example.org/x ends in @, and no revision follows."),
+        ("ssh://me:s3cret@example.org/x", "ssh://example.org/x holds a password, and ssh takes none."),
     ],
 )
-def test_remote_repositories_come_later(url: str, shown: str) -> None:
-    assert refused(url) == (
-        f"{shown}: remote repositories cannot be read yet. Clone it with git and name the folder of the clone."
+def test_addresses_that_are_not_allowed(url: str, message: str) -> None:
+    assert refused(url).startswith(message)
+
+
+def test_an_address_is_no_book_and_carries_one_revision() -> None:
+    assert "is the address of a git repository, and --kind book says it is none" in refused("https://h/x", kind="book")
+    assert refused("https://u:s3cret@h/x@v1", revision="v2") == (
+        "https://h/x carries a revision, and --revision is another. Leave one of them out."
     )
 
 
@@ -189,6 +223,8 @@ def test_a_path_with_a_revision_behind_it_is_told_how(repository: Path) -> None:
         ("--include", Selection(include=("*.txt",))),
         ("--exclude", Selection(exclude=("*.txt",))),
         ("--revision", Selection(revision="main")),
+        ("--submodules", Selection(submodules=True)),
+        ("--lfs", Selection(lfs=True)),
     ],
 )
 def test_choices_within_a_repository_need_one(library: Path, option: str, selection: Selection) -> None:
