@@ -102,6 +102,13 @@ FORMATS: dict[str, Format] = {
         reader="connectors.fb2:read_fb2_zip",
         libraries=("charset-normalizer", "lxml"),
     ),
+    "pdf": Format(
+        name="PDF",
+        extensions=(".pdf",),
+        version="pdf-1",
+        reader="connectors.pdf:read_pdf",
+        libraries=("lxml", "pypdfium2"),
+    ),
 }
 
 # What is no book, told by its first bytes: https://en.wikipedia.org/wiki/List_of_file_signatures

@@ -1,0 +1,132 @@
+"""Where the chapters of a PDF begin: by its outline, else by tagged headings, else by lines that look like headings.
+
+Owns how an entry of the outline finds its line on the page, and how the way lines are set sets them apart for the rules
+that `connectors.chapters` has for plain text. Changes no character.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from statistics import median
+from typing import NamedTuple
+
+from connectors.chapters import LONGEST_TITLE, find_headings
+from connectors.pdf_records import Bookmark, Line, Page
+
+# A heading is this much larger than the text.
+_LARGER = 1.15
+_BOLD = 600
+_MOST_TITLE_LINES = 4
+_NOT_LETTERS = re.compile(r"[\W_]+")
+
+
+class Beginning(NamedTuple):
+    """A chapter begins on a page (its place in the sequence of pages), at a character of the page's text."""
+
+    page: int
+    start: int
+    title: str
+
+
+def find_beginnings(pages: Sequence[Page], bookmarks: Iterable[Bookmark]) -> list[Beginning]:
+    """The beginnings of chapters in the order of the text; of several at one place the titles are joined."""
+    found = list(_by_outline(pages, bookmarks)) or _by_tags(pages) or _by_lines(pages)
+    in_order = sorted(found, key=lambda each: each[:2])
+    return [
+        Beginning(*place, title=": ".join(dict.fromkeys(each.title for each in same)))
+        for place, same in groupby(in_order, key=lambda each: (each.page, each.start))
+    ]
+
+
+def _by_outline(pages: Sequence[Page], bookmarks: Iterable[Bookmark]) -> Iterator[Beginning]:
+    at = {page.index: number for number, page in enumerate(pages)}
+    for bookmark in bookmarks:
+        title = " ".join(bookmark.title.replace("\0", " ").split())
+        if title and bookmark.page in at:
+            number = at[bookmark.page]
+            yield Beginning(number, _start_on(pages[number], title, bookmark.top), title)
+
+
+def _start_on(page: Page, title: str, top: float | None) -> int:
+    """The line that says the title, of several the nearest to where the outline leads; else the line there."""
+    wanted = _letters(title)
+    lines = page.lines
+    named = [number for number in range(len(lines)) if wanted and _says(page, number, wanted)]
+    if named:
+        return lines[min(named, key=lambda number: 0.0 if top is None else abs(lines[number].top - top))].start
+    if top is not None:
+        # A line that is cut by the height belongs below it.
+        below = [line.start for line in lines if line.top - line.size / 2 <= top]
+        return min(below, default=0)
+    return 0
+
+
+def _says(page: Page, number: int, wanted: str) -> bool:
+    """Whether a title begins in this line: alone, behind its number, or going on in the lines below."""
+    said = ""
+    for line in range(number, min(number + _MOST_TITLE_LINES, len(page.lines))):
+        said += _letters(_text_of(page, line))
+        if said == wanted or (line == number and said.endswith(wanted) and len(said) <= len(wanted) + 12):
+            return True
+        if len(said) >= len(wanted):
+            return False
+    return False
+
+
+def _text_of(page: Page, number: int) -> str:
+    start = page.lines[number].start
+    stop = page.text.find("\n", start)
+    return page.text[start : stop if stop >= 0 else len(page.text)]
+
+
+def _letters(text: str) -> str:
+    return _NOT_LETTERS.sub("", text).casefold()
+
+
+def _by_tags(pages: Sequence[Page]) -> list[Beginning]:
+    """Headings that the file tags; one alone is the title of the book."""
+    found: list[Beginning] = []
+    for number, page in enumerate(pages):
+        tagged = [(line.heading, place) for place, line in enumerate(page.lines) if line.heading is not None]
+        for _, same in groupby(tagged, key=lambda each: each[0]):
+            places = [place for _, place in same]
+            title = " ".join(" ".join(_text_of(page, place) for place in places).split())
+            if 0 < len(title) <= LONGEST_TITLE:
+                found.append(Beginning(number, page.lines[places[0]].start, title))
+    return found if len(found) >= 2 else []
+
+
+def _by_lines(pages: Sequence[Page]) -> list[Beginning]:
+    """Lines that the rules for plain text call headings, once lines that are set alike stand together."""
+    body = _body_size(pages)
+    texts: list[str] = []
+    offsets: list[tuple[int, int, int]] = []
+    length = 0
+    for number, page in enumerate(pages):
+        for start, text in _blocks(page, body):
+            offsets.append((length, number, start))
+            texts.append(text + "\n\n")
+            length += len(text) + 2
+    where = {offset: (number, start) for offset, number, start in offsets}
+    headings = find_headings("".join(texts))
+    return [Beginning(*where[each.char_start], each.title) for each in headings if each.char_start in where]
+
+
+def _blocks(page: Page, body: float) -> Iterator[tuple[int, str]]:
+    """Lines that are set alike, one below the other; those of a heading as one line."""
+    numbered = groupby(range(len(page.lines)), key=lambda number: _setting(page.lines[number], body))
+    for (size, is_bold), numbers in numbered:
+        places = list(numbers)
+        is_heading = (size > body * _LARGER or is_bold) and len(places) <= _MOST_TITLE_LINES
+        texts = [_text_of(page, place).strip() for place in places]
+        yield page.lines[places[0]].start, (" " if is_heading else "\n").join(texts)
+
+
+def _setting(line: Line, body: float) -> tuple[float, bool]:
+    return (line.size if line.size > body * _LARGER else body, line.weight >= _BOLD)
+
+
+def _body_size(pages: Sequence[Page]) -> float:
+    """The size that most of the text is set in."""
+    sizes = [line.size for page in pages for line in page.lines]
+    return float(median(sizes)) if sizes else 0.0
