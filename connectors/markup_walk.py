@@ -156,7 +156,9 @@ class _Walk:
             self._begin_label("caption", element)
         elif name in ("table", "tr", "td", "th"):
             self._begin_table_part(element)
-        elif name in BLOCKS or name in ENTRIES or name in EXACT or name in HEADINGS:
+        elif (
+            name in BLOCKS or name in ENTRIES or name in EXACT or name in HEADINGS or (self.pictures and name == "text")
+        ):
             self._begin_block(element)
 
     def _is_target(self, name: str, attributes: Attributes) -> bool:
@@ -175,7 +177,7 @@ class _Walk:
 
     def _begin_block(self, element: _Open) -> None:
         name = element.name
-        is_line = name in ENTRIES or (name in LISTS and self.lists > 0) or name == "textarea"
+        is_line = name in ENTRIES or (name in LISTS and self.lists > 0) or name in ("textarea", "text")
         newlines = 1 if is_line else 2
         around = element.block_place
         element.block_place = element.place
