@@ -1,177 +1,170 @@
 """`longdoc inspect`: the byte ledger of a source, as a tree for people or as JSON for machines.
 
-Owns the shape of the ledger and its sum: source bytes are in text segments or have a reason. Reads the documents, needs
-no model, writes nothing.
+Owns the command and the order of what it prints; `ledger_tree` and `ledger_json` own the two shapes. Reads the
+documents, needs a model's tokenizer only to count tokens, writes nothing.
 """
 
-import json
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import click
 
-from longdoc.cli.options import source_options, take_selection
+from longdoc.cli.ledger_json import json_pieces
+from longdoc.cli.ledger_reading import CountTokens, Failure, OpenDocument, Sums, read_documents
+from longdoc.cli.ledger_tree import SegmentLines, head_lines, ledger_lines, map_lines, total_lines
+from longdoc.cli.options import model_option, source_options, take_selection
 from longdoc.cli.printing import printable, printable_lines, skipped_files
 from longdoc.cli.sources import open_sources
 from longdoc.errors import DocumentError
-from longdoc.records import Document, DocumentRef, Segment, Source, Unreadable
+from longdoc.records import SourceRange
 
-if TYPE_CHECKING:
-    from rich.tree import Tree
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Failure:
-    """A document that could not be read, in words."""
-
-    source_uri: str
-    reason: str
-    error: str
-
-
-_Opened = tuple[DocumentRef, Document]
-# Folders below folders in the tree of a repository; what lies deeper is one branch with a long name.
-_LEVELS = 20
-_WIDTH = 1_000_000
+_SHOWN_CHARS = 40
 
 
 @click.command()
-@click.argument("source")
+@click.argument("source", metavar="SOURCE")
 @source_options
+@click.option("--tokens", "with_tokens", is_flag=True, help="Count tokens too, with the tokenizer of --model.")
+@model_option
+@click.option("--map", "with_map", is_flag=True, help="Show where each stretch of a transformed text came from.")
 @click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object: documents with their segments, skipped, failed."
 )
 @click.pass_context
-def inspect(ctx: click.Context, /, source: str, *, as_json: bool, **options: Any) -> None:
+def inspect(
+    ctx: click.Context,
+    /,
+    source: str,
+    *,
+    with_tokens: bool,
+    model: str,
+    with_map: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
     """Show where every byte of SOURCE goes: to a text segment, or to a reason why it is not text.
 
-    SOURCE is a book, a folder of books or a git repository. Exits 3 when a document cannot be read.
+    SOURCE is a book, a folder of books, a git repository, a list of such (@list.txt), or - for a book on standard
+    input. A source with an inner structure, such as an archive, is broken down to its parts. Output comes as it is
+    read, and how far that is goes to standard error. Exits 3 when a document cannot be read.
     """
     sources = open_sources([source], take_selection(options))
     skipped = [entry for opened in sources for entry in skipped_files(opened)]
-    num_failed = _print_json(sources, skipped) if as_json else _print_trees(sources, skipped)
-    ctx.exit(DocumentError.exit_code if num_failed else 0)
+    counter = _Counter.of(model) if with_tokens else None
+    failed: list[Failure] = []
+    found = read_documents(sources)
+    if as_json:
+        count = None if counter is None else counter.count
+        pieces = json_pieces(found, skipped, failed, count=count, with_map=with_map)
+    else:
+        pieces = _trees(found, skipped, failed, counter=counter, with_map=with_map)
+    _print(pieces)
+    ctx.exit(DocumentError.exit_code if failed else 0)
 
 
-def _read(sources: Sequence[Source]) -> Iterator[_Opened | _Failure]:
-    for source in sources:
-        for ref in source.documents():
-            if isinstance(ref, Unreadable):
-                yield _Failure(source_uri=ref.source_uri, reason=ref.reason, error=ref.error)
-                continue
+@dataclass(frozen=True, slots=True)
+class _Counter:
+    """Counts tokens with the tokenizer of one model."""
+
+    model: str
+    count: CountTokens
+
+    @classmethod
+    def of(cls, name: str) -> "_Counter":
+        """Raises `ModelError` for a model that is unknown, out of reach, or has another kind of tokenizer."""
+        from longdoc.model.sources import find_model
+        from longdoc.tokenization.vocabulary import Vocabulary
+
+        local = find_model(name, report=lambda line: click.echo(line, err=True))
+        vocabulary = Vocabulary.load(Path(local.folder))
+
+        def count(text: bytes) -> int | None:
             try:
-                yield ref, ref.read()
+                return len(vocabulary.encode(text.decode("utf-8")))
+            except DocumentError:
+                return None
+
+        return cls(local.name, count)
+
+
+def _trees(
+    found: Iterable[OpenDocument | Failure],
+    skipped: Sequence[tuple[str, str]],
+    failed: list[Failure],
+    *,
+    counter: _Counter | None,
+    with_map: bool,
+) -> Iterator[str]:
+    for each in found:
+        if isinstance(each, OpenDocument):
+            try:
+                yield from (f"{line}\n" for line in _tree(each, counter, with_map=with_map))
+                yield "\n"
+                continue
             except DocumentError as error:
-                yield _Failure(source_uri=ref.source_uri, reason=error.reason, error=str(error))
-
-
-def _print_json(sources: Sequence[Source], skipped: Sequence[tuple[str, str]]) -> int:
-    found = list(_read(sources))
-    failed = [asdict(entry) for entry in found if isinstance(entry, _Failure)]
-    ledger = {
-        "documents": [_document_row(*entry) for entry in found if not isinstance(entry, _Failure)],
-        "skipped": [{"path": printable(path), "reason": reason} for path, reason in skipped],
-        "failed": failed,
-    }
-    click.echo(json.dumps(ledger, indent=2))
-    return len(failed)
-
-
-def _document_row(ref: DocumentRef, document: Document) -> dict[str, Any]:
-    num_bytes_text_segments, num_bytes_reason = split_bytes(document)
-    return {
-        "doc_id": ref.doc_id,
-        "version": ref.version,
-        "connector_version": ref.connector_version,
-        "kind": document.kind,
-        "source_uri": document.source_uri,
-        "revision": document.revision,
-        "commit_id": document.commit_id,
-        "title": document.title,
-        "authors": list(document.authors),
-        "language": document.language,
-        "num_bytes_source": document.num_bytes_source,
-        "num_bytes_source_text": num_bytes_text_segments,
-        "num_bytes_source_reason": num_bytes_reason,
-        "num_bytes_text": len(document.text),
-        "text_sha256": document.text_sha256,
-        "segments": [_segment_row(segment) for segment in document.segments],
-    }
-
-
-def _segment_row(segment: Segment) -> dict[str, Any]:
-    # JSON has no bytes: the path is shown as people see it, and exactly, in hexadecimal.
-    row = asdict(segment) | {"path": None if segment.path is None else segment.path.hex()}
-    return row | {"display_path": segment.display_path}
-
-
-def split_bytes(document: Document) -> tuple[int, int]:
-    """Source bytes in text segments, and source bytes with a reason. Their sum is `num_bytes_source`."""
-    with_reason = sum(s.num_bytes_source for s in document.segments if s.reason is not None)
-    in_text = sum(s.num_bytes_source for s in document.segments if s.reason is None)
-    return in_text, with_reason
-
-
-def _print_trees(sources: Sequence[Source], skipped: Sequence[tuple[str, str]]) -> int:
-    from rich.console import Console
-
-    # As wide as it takes: rich leaves out what stands beyond the terminal's width, and the terminal wraps by itself.
-    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True, width=_WIDTH)
-    num_failed = 0
-    for entry in _read(sources):
-        if isinstance(entry, _Failure):
-            num_failed += 1
-            console.print(f"{printable(entry.source_uri)}: {entry.reason}: {printable_lines(entry.error)}\n")
-            continue
-        console.print(_tree(entry[1]))
-        console.print(_totals(entry[1]) + "\n")
+                each = each.failure(error)
+        failed.append(each)
+        yield f"{printable(each.source_uri)}: {each.reason}: {printable_lines(each.error)}\n\n"
     for path, reason in skipped:
-        console.print(f"skipped {printable(path)}: {reason}")
-    return num_failed
+        yield f"skipped {printable(path)}: {reason}\n"
 
 
-def _tree(document: Document) -> "Tree":
-    from rich.text import Text
-    from rich.tree import Tree
-
-    facts = [document.kind, document.title or "", ", ".join(document.authors), document.commit_id or ""]
-    tree = Tree(Text(" · ".join(printable(fact) for fact in facts if fact)))
-    folders: dict[tuple[str, ...], Tree] = {(): tree}
-    for segment in document.segments:
-        if segment.display_path is not None and not segment.is_content:
-            continue  # a header or a padding newline: no byte of the source; the totals count them
-        *parents, name = (segment.display_path or "").split("/")
-        shown, deeper = tuple(parents[:_LEVELS]), "/".join(parents[_LEVELS:])
-        branch = _folder(folders, (*shown, deeper) if deeper else shown)
-        branch.add(Text(_segment_line(segment, name)))
-    return tree
-
-
-def _folder(folders: dict[tuple[str, ...], "Tree"], path: tuple[str, ...]) -> "Tree":
-    from rich.text import Text
-
-    for depth in range(1, len(path) + 1):
-        if path[:depth] not in folders:
-            folders[path[:depth]] = folders[path[: depth - 1]].add(Text(f"{path[depth - 1]}/"))
-    return folders[path]
+def _tree(opened: OpenDocument, counter: _Counter | None, *, with_map: bool) -> Iterator[str]:
+    document, sums = opened.head, Sums()
+    yield from head_lines(document)
+    in_files = SegmentLines(in_folders=document.kind == "repository")
+    if document.ledger:
+        yield "text"
+    for segment, text in opened.segments:
+        num_tokens = 0 if counter is None else counter.count(text)
+        sums.add(segment, text, num_tokens)
+        if document.ledger and segment.num_bytes_source and not text:
+            continue  # the tree of bytes has it, with its reason
+        yield from in_files.lines(segment, num_tokens, with_tokens=counter is not None)
+    if document.ledger:
+        yield "bytes"
+        yield from ledger_lines(document)
+    if with_map and document.source_map:
+        yield "map"
+        yield from map_lines(document, lambda each: _beginning(document.text, each))
+    yield from total_lines(sums, None if counter is None else counter.model)
 
 
-def _segment_line(segment: Segment, name: str) -> str:
-    facts = [f"{segment.num_bytes_source:,} bytes"]
-    if segment.encoding is not None:
-        # "utf-8, by strict UTF-8" says it twice; how any other encoding was found is worth a word.
-        known_from = "" if segment.encoding_source == segment.encoding else f" ({segment.encoding_source})"
-        facts.append(segment.encoding + known_from)
-    if segment.reason is not None:
-        facts.append(f"not text: {segment.reason}")
-    kind = "" if segment.kind == "file" else segment.kind
-    return "  ".join(part for part in (name, kind, printable(segment.title or ""), " · ".join(facts)) if part)
+def _beginning(text: bytes, each: SourceRange) -> str:
+    """The first characters of a range. Four bytes hold any of them, and what is cut in the middle is left out."""
+    start, stop = each.text_byte_start, min(each.text_byte_stop, each.text_byte_start + 4 * _SHOWN_CHARS)
+    shown = text[start:stop].decode("utf-8", errors="ignore")
+    more = len(shown) > _SHOWN_CHARS or stop < each.text_byte_stop
+    return printable(shown[:_SHOWN_CHARS]) + ("…" if more else "")
 
 
-def _totals(document: Document) -> str:
-    in_text, with_reason = split_bytes(document)
-    total = f"{document.num_bytes_source:,} source bytes = {in_text:,} in text segments + {with_reason:,} with a reason"
-    added = sum(s.text_byte_stop - s.text_byte_start for s in document.segments if s.num_bytes_source == 0)
-    beside = f", {added:,} of them headers and padding that no file holds" if added else ""
-    return f"{total}\n{len(document.text):,} bytes of text in UTF-8{beside}"
+def _print(pieces: Iterable[str]) -> None:
+    """Print as it comes, a lot of lines at a time: writing each by itself would take longer than reading them."""
+    out = _Out()
+    try:
+        for piece in pieces:
+            out.write(piece)
+    finally:
+        out.flush()
+
+
+@dataclass(slots=True)
+class _Out:
+    """Standard output, written at least twice a second and at most 64 KiB at once."""
+
+    _waiting: list[str] = field(default_factory=list)
+    _num_chars: int = 0
+    _last: float = field(default_factory=time.monotonic)
+
+    def write(self, piece: str) -> None:
+        self._waiting.append(piece)
+        self._num_chars += len(piece)
+        if self._num_chars > 1 << 16 or time.monotonic() - self._last > 0.5:
+            self.flush()
+
+    def flush(self) -> None:
+        pieces, self._waiting, self._num_chars, self._last = self._waiting, [], 0, time.monotonic()
+        click.echo("".join(pieces), nl=False)

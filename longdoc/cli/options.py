@@ -87,6 +87,11 @@ def model_options(command: Command) -> Command:
     return _apply(options, command)
 
 
+def model_option(command: Command) -> Command:
+    """--model alone, for a command that needs no more of it than its tokenizer."""
+    return _apply((_option("model", help="Whose tokenizer: a model as for longdoc run."),), command)
+
+
 def run_options(command: Command) -> Command:
     """What only a run has: output, kernel, outputs, pooling, text, quarantine."""
     options = (

@@ -40,11 +40,11 @@ def test_a_repository_is_a_tree_of_bytes(repository: Path) -> None:
     lines = result.output.splitlines()
     assert lines[0].startswith("repository · repo · ")
     assert lines[1:] == [
-        "├── repository_header  0 bytes",
-        "├── logo.png  7 bytes · not text: binary",
-        "├── old.txt  235 bytes · not text: excluded",
-        "└── src/",
-        "    └── a.py  5 bytes · utf-8",
+        "  repository_header  0 bytes",
+        "  logo.png  7 bytes · not text: binary",
+        "  old.txt  235 bytes · not text: excluded",
+        "  src/",
+        "    a.py  5 bytes · utf-8",
         "247 source bytes = 5 in text segments + 242 with a reason",
         "39 bytes of text in UTF-8, 34 of them headers and padding that no file holds",
         "",
@@ -60,12 +60,13 @@ def test_folders_beyond_a_depth_are_one_flat_path(tmp_path: Path) -> None:
         ["git", "-C", str(tmp_path), "fast-import", "--quiet"], input="\n".join(commit).encode() + b"\n", check=True
     )
     lines = run(tmp_path).output.splitlines()
-    assert [line.split("── ")[1] for line in lines[2:] if "── " in line] == [
-        *["d/"] * 20,
-        "/".join("d" * 1180) + "/",
-        "deep  2 bytes · utf-8",
-        "too  2 bytes · utf-8",
-        "shown  2 bytes · utf-8",
+    indented = [(len(line) - len(line.lstrip()), line.lstrip()) for line in lines[2:-3]]
+    assert indented == [
+        *[(2 + 2 * depth, "d/") for depth in range(20)],
+        (42, "/".join("d" * 1180) + "/"),
+        (44, "deep  2 bytes · utf-8"),
+        (44, "too  2 bytes · utf-8"),
+        (42, "shown  2 bytes · utf-8"),
     ]
 
 
@@ -80,8 +81,8 @@ def test_a_folder_shows_its_books_and_what_was_skipped(tmp_path: Path) -> None:
     result = run(tmp_path)
     assert result.output.splitlines() == [
         "book · a",
-        "├── chapter  CHAPTER I  23 bytes · utf-8",
-        "└── chapter  CHAPTER II  17 bytes · utf-8",
+        "  chapter  CHAPTER I  23 bytes · utf-8",
+        "  chapter  CHAPTER II  17 bytes · utf-8",
         "40 source bytes = 40 in text segments + 0 with a reason",
         "40 bytes of text in UTF-8",
         "",
