@@ -149,7 +149,8 @@ def test_a_file_is_opened_for_its_content_where_its_name_says_nothing(tmp_path: 
 
 HEADS = st.sampled_from(
     [b"PK\x03\x04", b"PK\x05\x06" + b"\0" * 18, b"\x1f\x8b\x08", b"%PDF-1.7", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1",
-     b"<!DOCTYPE", b"<?xml ", b"<html>", b"\xff\xfe<\0h\0", b"{\\rtf", b"", archive_of("word/document.xml"), archive_of("x.fb2")]
+     b"<!DOCTYPE", b"<?xml ", b"<html>", b"\xff\xfe<\0h\0", b"{\\rtf", b"", archive_of("word/document.xml"),
+     archive_of("x.fb2")]
 )  # fmt: skip
 
 
