@@ -57,7 +57,7 @@ class LibraryEncoder:
             steps = _by_words(file) if self.can_be_cut else file.plain["pre_tokenizer"]
         except DAMAGE as error:
             raise damaged(file.name, error) from error
-        self._tokenizer = library(file.plain | {"pre_tokenizer": steps}, file.name)
+        self._tokenizer = library(file.plain | {"pre_tokenizer": steps, "post_processor": None}, file.name)
         missing = (byte for byte in range(NUM_BYTES) if self._byte_ids[byte] == NO_ID)
         self.missing_bytes = bytes(missing) if file.kind == "byte-level" else b""
 

@@ -93,11 +93,13 @@ class Oracle:
 
     @functools.cached_property
     def _tokenizer(self) -> Tokenizer:
-        return library(self._file.plain, self._file.name)
+        return library(self._file.plain | {"post_processor": None}, self._file.name)
 
     @functools.cached_property
     def _own(self) -> Tokenizer:
-        return library(self._file.own, self._file.name) if self._file.policy else self._tokenizer
+        if not self._file.policy:
+            return self._tokenizer
+        return library(self._file.own | {"post_processor": None}, self._file.name)
 
     def encode(self, text: str) -> list[int]:
         """The ids of ordinary text, without what longdoc leaves out."""
@@ -114,7 +116,7 @@ class Oracle:
 
     def around(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """What the post-processor puts before and after a document."""
-        bare, whole = self.encode("a"), list(self._tokenizer.encode("a").ids)
+        bare, whole = self.encode("a"), list(library(self._file.plain, self._file.name).encode("a").ids)
         for start in range(len(whole)):
             if whole[start : start + len(bare)] == bare:
                 return tuple(whole[:start]), tuple(whole[start + len(bare) :])
