@@ -109,6 +109,13 @@ FORMATS: dict[str, Format] = {
         reader="connectors.pdf:read_pdf",
         libraries=("lxml", "pypdfium2"),
     ),
+    "docx": Format(
+        name="DOCX",
+        extensions=(".docx", ".docm", ".dotx", ".dotm"),
+        version="docx-1",
+        reader="connectors.docx:read_docx",
+        libraries=("charset-normalizer", "lxml"),
+    ),
 }
 
 # What is no book, told by its first bytes: https://en.wikipedia.org/wiki/List_of_file_signatures
