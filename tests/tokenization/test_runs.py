@@ -20,12 +20,20 @@ run = st.one_of(
 text_with_runs = st.lists(st.one_of(run, st.sampled_from(ATOMS)), max_size=12).map("".join)
 
 
+# Every way in which patterns treat white space, and the library.
+of_kinds_of_white_space = pytest.mark.parametrize(
+    "shape", ["gpt2", "digits", "llama3", "o200k", "neox", "gemma"], indirect=True, scope="session"
+)
+
+
+@of_kinds_of_white_space
 @settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=text_with_runs, longest=st.integers(2, 12))
 def test_cut_runs_encode_as_uncut_ones(vocabulary: Vocabulary, text: str, longest: int) -> None:
     assert vocabulary.encode(text, longest_run=longest).tolist() == vocabulary.encode(text).tolist()
 
 
+@of_kinds_of_white_space
 @pytest.mark.parametrize("length", [7, 8, 9, 15, 16, 17, 24])
 @pytest.mark.parametrize("around", ["{}", "a{}", "{}b", "!{}b", "a{}1", "a{}\n", "a{}\nb", "a\n{}b", "!\n{}/"])
 def test_runs_around_the_limit_encode_as_the_tokenizers_library_does(
@@ -36,6 +44,7 @@ def test_runs_around_the_limit_encode_as_the_tokenizers_library_does(
         assert vocabulary.encode(text, longest_run=8).tolist() == oracle.encode(text, add_special_tokens=False).ids
 
 
+@of_kinds_of_white_space
 def test_a_run_that_no_engine_can_match_is_encoded(vocabulary: Vocabulary, shape: str, folder: Path) -> None:
     length = 1_000_100
     text = "a" + " " * length + "b"
@@ -53,6 +62,7 @@ def test_a_run_that_no_engine_can_match_is_encoded(vocabulary: Vocabulary, shape
         assert found == [*vocabulary.encode("a"), *spaces, *vocabulary.encode(" b")]
 
 
+@of_kinds_of_white_space
 def test_line_ends_in_any_number_are_encoded(vocabulary: Vocabulary) -> None:
     text = "a" + "\r\n" * 600_000 + " b"
     assert vocabulary.decode(vocabulary.encode(text)) == text.encode("utf-8")

@@ -7,7 +7,7 @@ import tiktoken
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import Regex, normalizers
-from trained_tokenizers import ATOMS, texts
+from trained_tokenizers import ATOMS, TABLES, texts
 
 from longdoc.tokenization.convert import _KNOWN_ALTERNATIVES
 from longdoc.tokenization.seams import _is_letter, cut
@@ -25,10 +25,12 @@ text_with_seams = st.lists(
 ).map("".join)
 
 
+@pytest.mark.parametrize("shape", [*TABLES, "gemma", "metaspace"], indirect=True, scope="session")
 @settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=text_with_seams, target=st.integers(1, 20))
 def test_pieces_encode_as_the_whole(vocabulary: Vocabulary, text: str, target: int) -> None:
-    pieces = cut(text, target) if vocabulary.can_be_cut else [text]
+    assert vocabulary.can_be_cut
+    pieces = cut(text, target)
     assert [i for piece in pieces for i in vocabulary.encode(piece).tolist()] == vocabulary.encode(text).tolist()
 
 
