@@ -25,6 +25,7 @@ COMMANDS = {
     "plan": ("longdoc.cli.plan", "plan", "Count tokens and memory of sources and name the ring; runs nothing."),
     "verify": ("longdoc.cli.verify", "verify", "Check every promise about an output, from its files alone."),
     "inspect": ("longdoc.cli.inspect", "inspect", "Show where every byte of a source goes."),
+    "locate": ("longdoc.cli.locate", "locate", "Show where a token or a byte of a document's text came from."),
     "models": ("longdoc.cli.models", "models", "List, fetch and check models."),
     "bench": ("longdoc.cli.bench", "bench", "Measure speed and exactness on this machine, side by side with others."),
 }

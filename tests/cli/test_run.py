@@ -66,6 +66,24 @@ def test_tokens_decode_to_the_text_and_the_text_to_the_file(finished, tiny_model
     assert spans.encode() == text
 
 
+def test_its_tokens_lead_back_to_chapters_and_files(finished, here):
+    folder, _ = finished
+    source = (folder / "night.txt").read_bytes()
+    byte = source.index("φάρος".encode())
+    place = here("locate", folder / "out", "night.txt", f"byte:{byte}", "--json").json
+    start = source.rindex(b"CHAPTER", 0, byte)
+    title = source[start : source.index(b"\r\n", start)].decode()
+    assert (place["section_title"], place["line"], place["char_in_segment"]) == (
+        title,
+        source[start:byte].count(b"\n") + 1,
+        len(source[start:byte].decode()),
+    )
+    text = b"Repository: tool\n\nFile: src/a.py\ndef a():\n    return 1\n"
+    ended = here("locate", folder / "out", "tool", f"byte:{text.index(b'1')}")
+    assert git(folder / "tool", "rev-parse", "HEAD") in ended.out
+    assert "src/a.py:2:12 · file" in ended.out, ended.out
+
+
 def test_a_run_is_written_down(finished):
     folder, ended = finished
     ((run_id, configuration, versions, exit_code),) = rows(
