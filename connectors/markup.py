@@ -58,6 +58,7 @@ class Page:
     warnings: tuple[str, ...] = ()
     _root: Element = field(default=None, repr=False)
     _html: str = field(default="", repr=False)
+    _has_note_links: bool = True
 
     def events(self) -> Iterator[Event]:
         """The elements and texts of the document, in order; may be asked for again."""
@@ -65,18 +66,21 @@ class Page:
 
     def note_ids(self) -> frozenset[str]:
         """Ids that links inside the document call notes."""
+        if not self._has_note_links:
+            return frozenset()
         return frozenset(target[1:] for target in note_targets(self.events()) if target.startswith("#"))
 
 
 def parse_markup(text: str, *, is_xml: bool) -> Page:
     """Parse a document as XML if it is to be XML and can be, else as HTML. Raises `XmlError` for an unsafe one."""
     warnings: tuple[str, ...] = ()
+    has_note_links = "noteref" in text
     if is_xml:
         try:
-            return Page(is_xml=True, _root=parse_xml(text))
+            return Page(is_xml=True, _root=parse_xml(text), _has_note_links=has_note_links)
         except XmlError as error:
             if error.reason == "unsafe":
                 raise
             warnings = (f"Read as HTML, not as XML: {error}.",)
     simple = tame(text)
-    return Page(is_xml=False, warnings=(*warnings, *simple.warnings), _html=simple.text)
+    return Page(is_xml=False, warnings=(*warnings, *simple.warnings), _html=simple.text, _has_note_links=has_note_links)

@@ -176,8 +176,11 @@ class Document:
     def _check_source_map(self) -> None:
         stop = 0
         for each in self.source_map:
-            ensure(stop <= each.text_byte_start <= each.text_byte_stop, f"{each} overlaps what stands before it")
-            ensure(0 <= each.entry_index < len(self.ledger), f"{each} names no entry of the ledger")
+            # A book has hundreds of thousands of them: the messages are made for those that are wrong only.
+            if not stop <= each.text_byte_start <= each.text_byte_stop:
+                raise AssertionError(f"{each} overlaps what stands before it")
+            if not 0 <= each.entry_index < len(self.ledger):
+                raise AssertionError(f"{each} names no entry of the ledger")
             stop = each.text_byte_stop
         ensure(stop <= len(self.text), f"the source map ends at byte {stop} of {len(self.text)}")
 
