@@ -6,7 +6,7 @@ that `connectors.chapters` has for plain text. Changes no character.
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 from statistics import median
 from typing import NamedTuple
 
@@ -16,6 +16,8 @@ from connectors.pdf_records import Bookmark, Line, Page
 # A heading is this much larger than the text.
 _LARGER = 1.15
 _BOLD = 600
+# Lines further apart than this many lines are apart.
+_GAP = 1.35
 _MOST_TITLE_LINES = 4
 _NOT_LETTERS = re.compile(r"[\W_]+")
 
@@ -98,35 +100,55 @@ def _by_tags(pages: Sequence[Page]) -> list[Beginning]:
 
 def _by_lines(pages: Sequence[Page]) -> list[Beginning]:
     """Lines that the rules for plain text call headings, once lines that are set alike stand together."""
-    body = _body_size(pages)
+    body = _usual(line.size for page in pages for line in page.lines)
+    leading = _usual(drop for page in pages for drop in _drops(page) if drop > 0)
     texts: list[str] = []
-    offsets: list[tuple[int, int, int]] = []
+    where: dict[int, tuple[int, int]] = {}
     length = 0
     for number, page in enumerate(pages):
-        for start, text in _blocks(page, body):
-            offsets.append((length, number, start))
+        for start, text in _blocks(page, body, leading):
+            where[length] = (number, start)
             texts.append(text + "\n\n")
             length += len(text) + 2
-    where = {offset: (number, start) for offset, number, start in offsets}
     headings = find_headings("".join(texts))
     return [Beginning(*where[each.char_start], each.title) for each in headings if each.char_start in where]
 
 
-def _blocks(page: Page, body: float) -> Iterator[tuple[int, str]]:
-    """Lines that are set alike, one below the other; those of a heading as one line."""
-    numbered = groupby(range(len(page.lines)), key=lambda number: _setting(page.lines[number], body))
-    for (size, is_bold), numbers in numbered:
-        places = list(numbers)
-        is_heading = (size > body * _LARGER or is_bold) and len(places) <= _MOST_TITLE_LINES
-        texts = [_text_of(page, place).strip() for place in places]
-        yield page.lines[places[0]].start, (" " if is_heading else "\n").join(texts)
+def _blocks(page: Page, body: float, leading: float) -> Iterator[tuple[int, str]]:
+    """Where lines begin that stand together and are set alike, and their text; those of a heading are one line."""
+    block: list[int] = []
+    drops = _drops(page)
+    settings = [_setting(line, body) for line in page.lines]
+    for number, setting in enumerate(settings):
+        is_apart = number > 0 and not 0 <= drops[number - 1] <= _GAP * max(leading, setting[0])
+        if block and (is_apart or setting != settings[number - 1]):
+            yield _block(page, block, is_heading=_is_heading(settings[block[0]], block, body))
+            block = []
+        block.append(number)
+    if block:
+        yield _block(page, block, is_heading=_is_heading(settings[block[0]], block, body))
+
+
+def _block(page: Page, numbers: Sequence[int], *, is_heading: bool) -> tuple[int, str]:
+    texts = [_text_of(page, number).strip() for number in numbers]
+    return page.lines[numbers[0]].start, (" " if is_heading else "\n").join(texts)
+
+
+def _is_heading(setting: tuple[float, bool], block: Sequence[int], body: float) -> bool:
+    return (setting[0] > body or setting[1]) and len(block) <= _MOST_TITLE_LINES
 
 
 def _setting(line: Line, body: float) -> tuple[float, bool]:
+    """How a line is set, as far as it sets headings apart: larger than the text, bold."""
     return (line.size if line.size > body * _LARGER else body, line.weight >= _BOLD)
 
 
-def _body_size(pages: Sequence[Page]) -> float:
-    """The size that most of the text is set in."""
-    sizes = [line.size for page in pages for line in page.lines]
-    return float(median(sizes)) if sizes else 0.0
+def _drops(page: Page) -> list[float]:
+    """How much lower each line stands than the one before it."""
+    return [above.top - line.top for above, line in pairwise(page.lines)]
+
+
+def _usual(numbers: Iterable[float]) -> float:
+    """What most of the text has."""
+    found = list(numbers)
+    return float(median(found)) if found else 0.0

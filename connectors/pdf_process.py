@@ -18,6 +18,8 @@ from connectors.pdf_worker import CPU_SECONDS_A_RECORD, MOST_MEMORY, NO_PDFIUM
 from longdoc.errors import DocumentError, InfrastructureError
 from longdoc.records import display
 
+# -P: the present folder may be a stranger's, and hold modules of any name.
+_WORKER = ("-P", "-m", "connectors.pdf_worker")
 _FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _WHOLE_COPY = "Get a whole copy of it, or print it to a new PDF."
 _ADVICE = {
@@ -64,7 +66,7 @@ def _process(raw: bytes) -> Iterator[tuple["subprocess.Popen[bytes]", BinaryIO]]
     # What this process can import, that one can too, however the path came about.
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
     process = subprocess.Popen(
-        [sys.executable, "-m", "connectors.pdf_worker"],
+        [sys.executable, *_WORKER],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

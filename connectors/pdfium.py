@@ -22,6 +22,7 @@ _PASSWORD_FIELD = 1 << 13  # ISO 32000-1, table 228
 _UNSEEN = c.FPDF_ANNOT_FLAG_HIDDEN | c.FPDF_ANNOT_FLAG_NOVIEW
 _NO_REMARKS = (c.FPDF_ANNOT_LINK, c.FPDF_ANNOT_POPUP, c.FPDF_ANNOT_WIDGET)
 _REASONS = {c.FPDF_ERR_PASSWORD: "encrypted", c.FPDF_ERR_SECURITY: "security_handler"}
+_CAUSES = {c.FPDF_ERR_SUCCESS: "it has no pages", c.FPDF_ERR_FORMAT: "pdfium cannot make out its structure"}
 _DEEPEST_OUTLINE = 64
 
 
@@ -30,7 +31,8 @@ def records(raw: bytes) -> Iterator[Record]:
     try:
         file = pypdfium2.PdfDocument(raw, autoclose=False)
     except pypdfium2.PdfiumError as error:
-        yield Fault(reason=_REASONS.get(error.err_code, "damaged"), cause=str(error))
+        cause = _CAUSES.get(error.err_code, str(error))
+        yield Fault(reason=_REASONS.get(error.err_code, "damaged"), cause=cause)
         return
     file.init_forms()
     yield _facts(file)
