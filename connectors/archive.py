@@ -68,6 +68,7 @@ class Archive:
     by_name: dict[str, Member] = field(default_factory=dict, repr=False)
     by_folded: dict[str, list[Member]] = field(default_factory=dict, repr=False)
     _added: set[Member] = field(default_factory=set, repr=False)
+    _warned: set[str] = field(default_factory=set, repr=False)
     _num_bytes_expanded: int = 0
 
     @property
@@ -95,7 +96,8 @@ class Archive:
 
     def warn(self, warning: str) -> None:
         """Note something for the reader of the result, once."""
-        if warning not in self.warnings:
+        if warning not in self._warned:
+            self._warned.add(warning)
             self.warnings.append(warning)
 
     def read(self, member: Member) -> bytes:

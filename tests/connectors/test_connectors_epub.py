@@ -1,7 +1,11 @@
 """EPUB: the spine decides the order, contents name, and every kind of text is in."""
 
 import pytest
-from epub_books import EPUB2, EPUB3, Chapter, Epub, chapter, read, reasons, texts, xhtml
+from epub_books import CONTAINER, EPUB2, EPUB3, Chapter, Epub, chapter, read, reasons, texts, xhtml
+
+from connectors.epub_navigation import read_nav, read_ncx
+from connectors.markup_events import xml_events
+from connectors.xml_tree import parse_xml
 
 # --- Order
 
@@ -21,22 +25,26 @@ def test_the_spine_decides_the_order_not_the_manifest_nor_the_contents() -> None
 
 def test_pages_beside_the_linear_order_and_linked_pages_come_after_it() -> None:
     chapters = [
-        chapter(0, '<p>First. <a href="c3.xhtml#x">see</a> <a href="https://example.org/a.xhtml">out</a></p>'),
+        chapter(
+            0,
+            '<p>First. <a href="nav.xhtml">All</a> <a href="c3.xhtml#x">see</a> <a href="https://example.org/a.xhtml">out</a></p>',
+        ),
         chapter(1, linear=False),
         chapter(2),
         chapter(3, '<p>Linked, and leads to <a href="sub/c4.xhtml">another</a>.</p>', in_spine=False),
         Chapter(name="sub/c4.xhtml", content=xhtml("<p>Deeper.</p>"), in_spine=False),
         chapter(5, in_spine=False),
     ]
-    document = read(Epub(chapters=chapters))
+    document = read(Epub(chapters=chapters, nav=[]))
     assert texts(document) == [
-        ("text", None, "First. see out"),
+        ("text", None, "First. All see out"),
         ("text", None, "Text 2."),
         ("auxiliary", None, "Text 1."),
         ("auxiliary", None, "Linked, and leads to another."),
         ("auxiliary", None, "Deeper."),
     ]
     assert reasons(document)["OEBPS/c5.xhtml"] == "not_in_spine"
+    assert reasons(document)["OEBPS/nav.xhtml"] == "navigation"
 
 
 @pytest.mark.parametrize(
@@ -103,6 +111,37 @@ def test_nested_contents_name_parts_and_chapters(kind: str) -> None:
     ]
 
 
+def test_both_kinds_of_contents_keep_order_and_nesting() -> None:
+    parts = Epub(chapters=[], nav=NESTED, ncx=NESTED).parts()
+    nav = read_nav(xml_events(parse_xml(parts["OEBPS/nav.xhtml"].decode())), "OEBPS/nav.xhtml")
+    ncx = read_ncx(parse_xml(parts["OEBPS/toc.ncx"].decode()), "OEBPS/toc.ncx")
+    assert [(point.title, point.depth) for point in nav.points] == [(title, depth) for title, _, depth in NESTED]
+    assert nav.points[2].target == ("OEBPS/c1.xhtml", "s")
+    assert ncx == nav
+
+
+def test_of_two_names_for_one_place_the_first_holds() -> None:
+    document = read(Epub(chapters=[chapter(0)], nav=[("Cover", "c0.xhtml", 0), ("Title Page", "c0.xhtml", 0)]))
+    assert texts(document) == [("chapter", "Cover", "Text 0.")]
+
+
+def test_a_picture_with_a_label_names_a_chapter() -> None:
+    nav = xhtml(
+        '<nav epub:type="toc"><ol><li><a href="c0.xhtml"><img src="i.png" alt="The First"/></a></li></ol></nav>'
+    )
+    book = Epub(chapters=[chapter(0)], nav=[], members={"OEBPS/nav.xhtml": nav})
+    assert texts(read(book)) == [("chapter", "The First", "Text 0.")]
+
+
+def test_of_several_renditions_the_first_package_is_read() -> None:
+    container = CONTAINER.replace(
+        "<rootfiles>", '<rootfiles><rootfile full-path="book.pdf" media-type="application/pdf"/>'
+    ).replace("</rootfiles>", '<rootfile full-path="b.opf" media-type="application/oebps-package+xml"/></rootfiles>')
+    document = read(Epub(chapters=[chapter(0)], container=container, members={"book.pdf": b"pdf"}))
+    assert texts(document) == [("text", None, "Text 0.")]
+    assert document.warnings == ("The book has 2 renditions: the first one is read.",)
+
+
 def test_a_navigation_document_without_entries_leaves_the_naming_to_the_ncx() -> None:
     document = read(Epub(chapters=[chapter(0)], nav=[], ncx=[("From the NCX", "c0.xhtml", 0)]))
     assert texts(document) == [("chapter", "From the NCX", "Text 0.")]
@@ -110,10 +149,9 @@ def test_a_navigation_document_without_entries_leaves_the_naming_to_the_ncx() ->
 
 def test_page_lists_name_nothing() -> None:
     pages = '<nav epub:type="page-list"><ol><li><a href="c0.xhtml#p1">1</a></li></ol></nav>'
-    document = read(
-        Epub(chapters=[chapter(0, '<p>A <span id="p1"/>B</p>')], nav=[("I", "c0.xhtml", 0)], landmarks=pages)
-    )
-    assert texts(document) == [("chapter", "I", "A B")]
+    body = '<p>A</p><p id="p1">B</p>'
+    document = read(Epub(chapters=[chapter(0, body)], nav=[("I", "c0.xhtml", 0)], landmarks=pages))
+    assert texts(document) == [("chapter", "I", "A\n\nB")]
 
 
 def test_kinds_come_from_types_landmarks_and_guide() -> None:
@@ -166,6 +204,13 @@ def test_gutenberg_text_around_the_book_is_labelled() -> None:
         ("boilerplate", "More licence."),
         ("auxiliary", "Cover"),
     ]
+
+
+def test_gutenberg_text_on_a_page_of_its_own_leaves_the_names_alone() -> None:
+    start = "<p>*** START OF THE PROJECT GUTENBERG EBOOK ALICE ***</p>"
+    nav = [("Legal", "c0.xhtml", 0), ("Down", "c1.xhtml", 0)]
+    document = read(Epub(chapters=[chapter(0, start), chapter(1)], nav=nav))
+    assert [(kind, title) for kind, title, _ in texts(document)] == [("boilerplate", None), ("chapter", "Down")]
 
 
 # --- Every kind of text

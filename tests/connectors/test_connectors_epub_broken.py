@@ -195,6 +195,14 @@ def test_html_fallback_is_warned_of_and_keeps_what_self_closing_elements_would_h
     assert len(document.warnings) == 1
     assert document.warnings[0].startswith("OEBPS/c.xhtml: not well-formed XML (")
     assert document.warnings[0].endswith("). Read as HTML.")
+    assert [e.num_bytes for e in document.ledger if e.kind == "text"] == [len("All of it") + len("is here.")]
+
+
+def test_a_prefix_that_is_not_declared_keeps_its_meaning() -> None:
+    content = b'<html><body><section epub:type="epilogue"><p>End.</p></section></body></html>'
+    document = read(Epub(chapters=[Chapter(name="c.xhtml", content=content)], nav=[("The End", "c.xhtml", 0)]))
+    assert texts(document) == [("section", "The End", "End.")]
+    assert document.warnings[0].endswith("Read with what was meant.")
 
 
 @pytest.mark.parametrize(

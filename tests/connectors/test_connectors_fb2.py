@@ -57,13 +57,13 @@ def test_nested_sections_are_parts_and_chapters_named_by_their_titles() -> None:
     <section><title><p>Том 1</p></title><epigraph><p>Ещё</p></epigraph>
     <section><title><p>Глава</p><p>I</p></title><p>Раз.</p><p>Два.</p></section>
     <section><title><p>II</p></title><section><p>Три.</p></section><section><p>Четыре.</p></section></section>
-    <section><p>Без названия.</p></section></section></body>"""
+    <section><p>Без названия.</p></section><section><p>И это.</p></section></section></body>"""
     assert texts(read(fb2(body))) == [
         ("front_matter", "Лев Толстой Война и мир", "Лев Толстой\nВойна и мир\n\nЭпиграф\n\nКто"),
         ("part", "Том 1", "Том 1\n\nЕщё"),
         ("chapter", "Глава I", "Глава\nI\n\nРаз.\n\nДва."),
         ("part", "II", "II\n\nТри.\n\nЧетыре."),
-        ("section", None, "Без названия."),
+        ("section", None, "Без названия.\n\nИ это."),
     ]
 
 
@@ -114,6 +114,7 @@ def test_metadata_and_the_annotation() -> None:
     assert (document.language, document.publisher, document.date) == ("ru", "АСТ", "1999")
     assert document.identifiers == ("ISBN 5-17-000000-1", "abc-1")
     assert texts(document) == [("front_matter", None, "О книге."), ("section", None, "x")]
+    assert [e.num_bytes for e in document.ledger if e.kind == "text"] == [len("О книге.".encode()) + 1]
 
 
 def test_a_book_without_a_description_is_named_by_its_file() -> None:
