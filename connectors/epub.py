@@ -74,6 +74,7 @@ class _Book:
     reasons: dict[Member, str] = field(default_factory=dict)
     items: dict[str, Item] = field(default_factory=dict)
     by_id: dict[str, Item] = field(default_factory=dict)
+    shown: dict[Item, Item | None] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
 
     def open(self) -> None:
@@ -187,15 +188,19 @@ class _Book:
 
     def _shown(self, item: Item) -> Item | None:
         """The item itself, or what it falls back to where it is no page: EPUB 3.3, 3.5.1."""
-        seen: set[str] = set()
+        passed: list[Item] = []
         each: Item | None = item
-        while each is not None and each.item_id not in seen:
-            kind = reason_of(each.name or "", each.media_type)
-            if each.media_type == _SVG or kind not in _NOT_PAGES or "html" in each.media_type:
-                return each
-            seen.add(each.item_id)
+        while each is not None and each not in self.shown:
+            if _is_page(each):
+                self.shown[each] = each
+                break
+            # Until more is known; so that a chain that comes back to itself ends.
+            self.shown[each] = None
+            passed.append(each)
             each = self.by_id.get(each.fallback or "")
-        return item if self._sounds_like_page(item) else None
+        found = self.shown.get(each) if each is not None else None
+        self.shown.update(dict.fromkeys(passed, found))
+        return found or (item if self._sounds_like_page(item) else None)
 
     def _sounds_like_page(self, item: Item) -> bool:
         """A page with a wrong media type is one all the same."""
@@ -295,3 +300,9 @@ class _Book:
         media_type = item.media_type if item else ""
         is_markup = "html" in media_type or name.lower().endswith((".xhtml", ".html", ".htm"))
         return "not_in_spine" if is_markup else reason_of(name, media_type)
+
+
+def _is_page(item: Item) -> bool:
+    """Whether a resource is a page by its media type or, where that says nothing, by its name."""
+    is_markup = item.media_type == _SVG or "html" in item.media_type
+    return is_markup or reason_of(item.name or "", item.media_type) not in _NOT_PAGES
