@@ -26,6 +26,7 @@ from longdoc.files import cache_folder, make_folder
 
 ALL_HISTORY = 2**31 - 1  # what git takes for "without end"
 _ALL_REFS = ("+refs/heads/*:refs/longdoc/heads/*", "+refs/tags/*:refs/longdoc/tags/*")
+_TELL_NOTHING = ("fetch.negotiationAlgorithm=noop",)
 # A server of protocol 0 gives only what its refs name, and one that is a mere folder of files has no shallow clones.
 _REFUSES_IDS = re.compile(r"unadvertised object|dumb http transport")
 _NO_SHALLOW = "dumb http transport"
@@ -49,7 +50,7 @@ def objects_dir(address: Address) -> str:
 def has_commit(address: Address, commit_id: str) -> bool:
     """Whether a commit and all its trees are in the cache: its ref is written after everything else of a fetch."""
     git_dir = objects_dir(address)
-    return Path(git_dir).is_dir() and _resolves(git_dir, _ref_of(commit_id))
+    return Path(git_dir).is_dir() and _holds(git_dir, commit_id)
 
 
 def ensure_commit(address: Address, commit_id: str, ref: str | None = None) -> None:
@@ -61,28 +62,21 @@ def ensure_commit(address: Address, commit_id: str, ref: str | None = None) -> N
         return
     with _locked(address):
         git_dir = _repository(address, "objects", commit_id)
-        if not _resolves(git_dir, _ref_of(commit_id)):
+        if not _holds(git_dir, commit_id):
             _fetch_commit(git_dir, address, commit_id, ref)
 
 
-def ensure_blobs(address: Address, commit_id: str, object_ids: Iterable[str]) -> bool:
-    """Fetch those of the blobs of a commit that are not here, in one go: whether there were any.
-
-    Raises `RemoteError`.
-    """
+def fetch_blobs(address: Address, commit_id: str, object_ids: Iterable[str]) -> None:
+    """Fetch blobs of a commit that were not here when they were looked for, in one go. Raises `RemoteError`."""
     git_dir = objects_dir(address)
-    wanted = list(dict.fromkeys(object_ids))
-    if not missing_objects(git_dir, wanted):
-        return False
     with _locked(address):
-        missing = missing_objects(git_dir, wanted)
+        missing = missing_objects(git_dir, object_ids)  # another process may have been first
         if missing:
             _fetch_blobs(git_dir, address, commit_id, missing)
-        still = missing_objects(git_dir, missing)
-    if still:
-        message = f"{address.uri}: the server did not send {len(still)} of the objects of commit {commit_id}"
-        raise RemoteError(f"{message}, for instance {still[0]}. Try `git fsck` there.")
-    return True
+            missing = missing_objects(git_dir, missing)
+    if missing:
+        message = f"{address.uri}: the server did not send {len(missing)} of the objects of commit {commit_id}"
+        raise RemoteError(f"{message}, for instance {missing[0]}. Try `git fsck` there.")
 
 
 @contextlib.contextmanager
@@ -114,20 +108,22 @@ def _fetch_commit(git_dir: str, address: Address, commit_id: str, ref: str | Non
         if not _resolves(git_dir, f"{commit_id}^{{commit}}"):
             fetch(git_dir, address, _ALL_REFS, ["--no-filter", *_deepest(error)], what="fetching every commit")
         if not _resolves(git_dir, f"{commit_id}^{{commit}}"):
-            message = f"{address.uri}: no branch or tag leads to commit {commit_id}. Choose one that is reachable."
-            raise RemoteError(message, said="not our ref") from error
+            said = "not our ref: no branch or tag leads to it"
+            raise RemoteError(f"{address.uri} has no commit {commit_id}: {said}.", said=said) from error
         run([f"--git-dir={git_dir}", "update-ref", target, commit_id])
 
 
 def _fetch_blobs(git_dir: str, address: Address, commit_id: str, missing: list[str]) -> None:
     what = f"fetching {len(missing):,} files"
     try:
-        fetch(git_dir, address, missing, ["--no-filter"], what=what)
+        # Told nothing of what is here: a server takes a commit that is here for all of its files.
+        fetch(git_dir, address, missing, ["--no-filter"], settings=_TELL_NOTHING, what=what)
     except RemoteError as error:
         if not (_REFUSES_IDS.search(error.said) or is_unknown(error)):
             raise
         note(f"{address.uri}: the server gives no file by its id, so the whole commit is fetched")
-        fetch(git_dir, address, [commit_id], ["--refetch", "--no-filter", "--depth=1"], what="fetching a commit")
+        options = ["--no-filter", "--depth=1"]
+        fetch(git_dir, address, [commit_id], options, settings=_TELL_NOTHING, what="fetching a commit")
 
 
 def is_unknown(error: RemoteError) -> bool:
@@ -141,6 +137,10 @@ def _deepest(error: RemoteError) -> list[str]:
 
 def _ref_of(commit_id: str) -> str:
     return f"refs/longdoc/commits/{commit_id}"
+
+
+def _holds(git_dir: str, commit_id: str) -> bool:
+    return _resolves(git_dir, f"{_ref_of(commit_id)}^{{tree}}")
 
 
 def _resolves(git_dir: str, name: str) -> bool:

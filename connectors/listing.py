@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from connectors.address import parse_address
 from connectors.attributes import FILE_NAME, Attributes
-from connectors.git_cache import ensure_blobs, ensure_commit
+from connectors.git_cache import ensure_commit, fetch_blobs
 from connectors.git_objects import SUBMODULE, SYMLINK, TreeEntry, list_tree, read_objects, read_settings
 from connectors.globs import Globs
 from connectors.home import Home
@@ -122,14 +122,15 @@ class _Lister:
     def _fetched(self, home: Home, commit_id: str, prefix: bytes) -> Sequence[TreeEntry]:
         """The paths of one commit, with the blobs that are needed on this machine."""
         entries = list_tree(home.git_dir, commit_id)
-        if home.address is None:
-            return entries
-        needed = [
+        missing = [
             entry.object_id
             for entry in entries
-            if entry.mode != SUBMODULE and (_is_rules(entry) or self._choice.wants(prefix + entry.path))
+            if entry.num_bytes is None and (_is_rules(entry) or self._choice.wants(prefix + entry.path))
         ]
-        return list_tree(home.git_dir, commit_id) if ensure_blobs(home.address, commit_id, needed) else entries
+        if home.address is None or not missing:
+            return entries
+        fetch_blobs(home.address, commit_id, missing)
+        return list_tree(home.git_dir, commit_id)
 
     def _tree(self, home: Home, commit_id: str, place: bytes, special: Mapping[bytes, TreeEntry]) -> Tree:
         files = [entry for entry in special.values() if entry.path.rpartition(b"/")[2] == FILE_NAME]

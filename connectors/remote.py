@@ -79,12 +79,24 @@ def list_refs(address: Address) -> dict[str, str]:
     return refs
 
 
-def fetch(git_dir: str, address: Address, wanted: Iterable[str], options: Sequence[str], *, what: str) -> None:
-    """Fetch refspecs or object ids into a repository of the cache. Raises `RemoteError`, `InfrastructureError`."""
+def fetch(
+    git_dir: str,
+    address: Address,
+    wanted: Iterable[str],
+    options: Sequence[str],
+    *,
+    what: str,
+    settings: Sequence[str] = (),
+) -> None:
+    """Fetch refspecs or object ids into a repository of the cache. Raises `RemoteError`, `InfrastructureError`.
+
+    `options` are those of `git fetch`, `settings` are of git's configuration; `what` is done, for people.
+    """
     with TemporaryFile() as refspecs:
         refspecs.writelines(f"{refspec}\n".encode() for refspec in wanted)
         refspecs.seek(0)
-        arguments = [*_FETCH, f"--git-dir={git_dir}", "fetch", *_FETCH_OPTIONS, *options, REMOTE]
+        set_for_now = [part for setting in settings for part in ("-c", setting)]
+        arguments = [*_FETCH, *set_for_now, f"--git-dir={git_dir}", "fetch", *_FETCH_OPTIONS, *options, REMOTE]
         _talk(address, arguments, what=what, stdin=refspecs)
 
 

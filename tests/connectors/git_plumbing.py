@@ -3,7 +3,7 @@
 import hashlib
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from connectors.repository import open_repository
@@ -51,7 +51,9 @@ def write_blob(folder: Path, content: bytes) -> str:
     return run_git(folder, "hash-object", "-w", "--stdin", stdin=content).decode().strip()
 
 
-def commit_entries(folder: Path, entries: Mapping[bytes, tuple[str, str]], *, branch: str = "main") -> str:
+def commit_entries(
+    folder: Path, entries: Mapping[bytes, tuple[str, str]], *, branch: str = "main", parents: Sequence[str] = ()
+) -> str:
     """Commit exactly these paths, each with its mode and object id; the commit id. The work tree is not touched."""
     git_dir = folder / os.fsdecode(run_git(folder, "rev-parse", "--git-dir").strip())
     index = {"GIT_INDEX_FILE": str(git_dir / "test-index"), "GIT_DIR": str(git_dir)}
@@ -59,17 +61,21 @@ def commit_entries(folder: Path, entries: Mapping[bytes, tuple[str, str]], *, br
     lines = b"".join(f"{mode} {name}\t".encode() + path + b"\0" for path, (mode, name) in entries.items())
     run_git(folder, "update-index", "-z", "--index-info", stdin=lines, **index)
     tree = run_git(folder, "write-tree", "--missing-ok", **index).decode().strip()
-    commit = run_git(folder, "commit-tree", tree, "-m", "test").decode().strip()
+    before = [part for each in parents for part in ("-p", each)]
+    commit = run_git(folder, "commit-tree", tree, "-m", "test", *before).decode().strip()
     run_git(folder, "update-ref", f"refs/heads/{branch}", commit)
     return commit
 
 
-def commit_files(folder: Path, files: Mapping[str | bytes, bytes], *, branch: str = "main") -> str:
+def commit_files(
+    folder: Path, files: Mapping[str | bytes, bytes], *, branch: str = "main", parents: Sequence[str] = ()
+) -> str:
     """Commit regular files of these contents."""
     return commit_entries(
         folder,
         {os.fsencode(path): (REGULAR, write_blob(folder, content)) for path, content in files.items()},
         branch=branch,
+        parents=parents,
     )
 
 
