@@ -7,8 +7,10 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from book_checks import check_document
 from zip_files import zip_of
 
+from connectors.archive_layout import read_layout
 from connectors.books import read_book
 from longdoc.errors import DocumentError
 from longdoc.records import Document
@@ -142,15 +144,15 @@ PATH = Path("/books/alice.epub")
 def read(book: Epub | bytes) -> Document:
     raw = book if isinstance(book, bytes) else book.raw()
     document = read_book(raw, path=PATH)
-    document.check()
-    check_carriers(document)
+    check_document(document, raw)
     return document
 
 
-def check_carriers(document: Document) -> None:
-    """Every part of the file has one segment that carries its bytes."""
-    parts = sorted(entry.num_bytes for entry in document.ledger if entry.parent is None and entry.num_bytes)
-    assert parts == sorted(segment.num_bytes_source for segment in document.segments if segment.num_bytes_source)
+def boundaries(raw: bytes) -> tuple[int, ...]:
+    """Where the parts of an archive begin and end, and the data of its members."""
+    layout = read_layout(raw, "archive")
+    edges = {edge for extent in layout.extents for edge in (extent.start, extent.stop)}
+    return tuple(sorted(edges | {member.data_start for member in layout.members}))
 
 
 def texts(document: Document) -> list[tuple[str, str | None, str]]:
