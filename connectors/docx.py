@@ -102,6 +102,7 @@ class _Book:
     parts: dict[str, _ReadPart | None] = field(default_factory=dict)
     present: _ReadPart | None = None
     played: set[tuple[str, str]] = field(default_factory=set)
+    first_kind: str = "text"
     num_missing_notes: int = 0
     notes_names: dict[str, str] = field(default_factory=dict)
     later: dict[str, list[str]] = field(default_factory=lambda: {"endnote": [], "comment": []})
@@ -109,10 +110,10 @@ class _Book:
     def read(self) -> None:
         """Everything that is text, in its order."""
         main = self._read_main()
-        targets = {each.kind: each.target for each in main.relationships.values()}
-        self.notes_names = {kind: targets[plural] for kind, plural in _NOTES.items() if plural in targets}
+        self._find_notes(main)
         self.play(main.reading.steps, main)
         self.header = label_units(self.flow)
+        self.first_kind = "front_matter" if self.flow.headings() else "text"
         for kind in _NOTES:
             self._play_later(kind)
         for kind, relationship_id in main.reading.headers:
@@ -126,7 +127,7 @@ class _Book:
 
     def lay_out(self) -> tuple[Tiles, tuple[SourceRange, ...]]:
         """The segments and the source map."""
-        return self.flow.lay_out()
+        return self.flow.lay_out(first_kind=self.first_kind)
 
     def first_title(self) -> str | None:
         """The title that stands above all headings, or the first heading."""
@@ -151,6 +152,14 @@ class _Book:
         self.styles = Styles(None if found is None else found.root)
         return self._add(self.main_name, part, relationships)
 
+    def _find_notes(self, main: _ReadPart) -> None:
+        """The parts that hold notes; one part is read for one kind."""
+        targets = {each.kind: each.target for each in main.relationships.values()}
+        for kind, plural in _NOTES.items():
+            name = targets.get(plural, self.main_name)
+            if name != self.main_name and name not in self.notes_names.values():
+                self.notes_names[kind] = name
+
     def _add(self, name: str, part: Part, relationships: Sequence[Relationship]) -> _ReadPart:
         reading = read_part(part.root, self.styles)
         encoding = part.decoded.encoding
@@ -165,14 +174,17 @@ class _Book:
     def _part(self, name: str) -> _ReadPart | None:
         """A part besides the main one; None, with a warning, where it cannot be read."""
         if name not in self.parts:
+            self.parts[name] = None
             part = self.package.try_read(name)
-            if part is None:
-                self.parts[name] = None
-            elif self.package.archive.is_added(part.member):
-                return None
-            else:
-                return self._add(name, part, self.package.relationships(name))
+            if part is not None and not self.package.archive.is_added(part.member):
+                self._add(name, part, self.package.relationships(name))
         return self.parts[name]
+
+    def _new_part(self, relationship: Relationship | None) -> _ReadPart | None:
+        """A part that was not read before: a header or a chart stands once, however often it is shown."""
+        if relationship is None or relationship.target in self.parts:
+            return None
+        return self._part(relationship.target)
 
     def play(self, steps: Sequence[Step], part: _ReadPart) -> None:
         """Do what the walk through a part has said."""
@@ -242,18 +254,14 @@ class _Book:
 
     def _play_figure(self, relationship: Relationship | None) -> None:
         """What a chart or a diagram says in words."""
-        part = None if relationship is None else self._part(relationship.target)
-        if part is not None and part.reading.steps:
+        if part := self._new_part(relationship):
             self.flow.begin("figure", f"/{name_of(part.part.root)}")
             self.play(part.reading.steps, part)
             self.flow.end()
 
     def _play_margin(self, kind: str, relationship: Relationship | None) -> None:
         """A header or footer, once, whatever the number of pages and sections that show it."""
-        if relationship is None or ("margin", relationship.target) in self.played:
-            return
-        self.played.add(("margin", relationship.target))
-        if part := self._part(relationship.target):
+        if part := self._new_part(relationship):
             self.flow.unit(f"page_{kind}")
             self.play(part.reading.steps, part)
 

@@ -20,6 +20,7 @@ from connectors.xml_tree import Element
 _UNREAD = {"w:del": "deleted", "w:moveFrom": "deleted"}
 # No-break spaces are text.
 _WHITE = " \t\n\f\r"
+_NOTES_PARTS = frozenset({"w:footnotes", "w:endnotes", "w:comments"})
 # The lines that Word draws between text and notes (17.18.33) hold nothing, unless somebody wrote there.
 _SEPARATORS = frozenset({"separator", "continuationSeparator", "continuationNotice"})
 
@@ -139,7 +140,10 @@ class _Walk:
         self.state.ends[element] = end
 
     def note(self, element: Element) -> None:
-        """17.11: a footnote, endnote or comment in its own part."""
+        """17.11: a footnote, endnote or comment in its own part; anywhere else its paragraphs are a text box's."""
+        if name_of(element.getparent()) not in _NOTES_PARTS:
+            self.box(element)
+            return
         steps: list[Step] = []
         self.state.stories.append(Story(steps))
 
@@ -147,7 +151,8 @@ class _Walk:
             self.state.stories.pop()
             is_line = attribute(element, "w:type") in _SEPARATORS
             if not is_line or any(step.name == "exact" for step in steps):
-                self.state.reading.notes[attribute(element, "w:id")] = steps
+                # Two of one identifier stand where either is referred to.
+                self.state.reading.notes.setdefault(attribute(element, "w:id"), []).extend(steps)
 
         self.state.ends[element] = end
 
