@@ -23,7 +23,9 @@ from git_plumbing import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from connectors.repository import open_repository
 from longdoc.encodings import encode_text
+from longdoc.records import Selection
 
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"4d" * 32 + b"\nsize 12345\n"
 ELSEWHERE = "1234567890123456789012345678901234567890"
@@ -31,7 +33,10 @@ ELSEWHERE = "1234567890123456789012345678901234567890"
 
 NAMES = st.one_of(
     st.sampled_from(
-        [b"a.txt", b"A.TXT", b"dir/b.py", b"dir/sub/c", b"-x", b"--help", b"two words", b"new\nline", b"q\"'\\"]
+        [
+            *(b"a.txt", b"A.TXT", b"dir/b.py", b"dir/sub/c", b"-x", b"--help", b"two words", b"new\nline", b"q\"'\\"),
+            *(b"vendor/a.c", b"a.min.js", b"dir/yarn.lock", b"caf\xc3\xa9", b"cafe\xcc\x81", b"caf\xe9"),
+        ]
     ),
     st.binary(min_size=1, max_size=12).filter(
         lambda raw: not {b"", b".", b".."} & set(raw.split(b"/")) and b"\0" not in raw
@@ -54,15 +59,28 @@ CONTENTS = st.one_of(
     st.text(max_size=20).map(lambda text: text.encode("utf-16", errors="ignore")),
     st.sampled_from(AWKWARD),
 )
+RULES = st.lists(
+    st.tuples(
+        st.sampled_from([b"*", b"*.txt", b"dir/**", b"[a-z]*", b"vendor/a.c"]),
+        st.sampled_from(
+            [
+                *(b"binary", b"-text", b"text", b"-diff", b"-binary", b"linguist-generated", b"-linguist-vendored"),
+                *(b"working-tree-encoding=" + name for name in (b"UTF-16LE", b"latin-1", b"\xff")),
+            ]
+        ),
+    ),
+    max_size=3,
+).map(lambda rules: b"".join(b" ".join(rule) + b"\n" for rule in rules))
 MODES = st.sampled_from([REGULAR, REGULAR, EXECUTABLE, SYMLINK, SUBMODULE])
 
 
 @settings(deadline=None, max_examples=25)
-@given(entries=st.dictionaries(NAMES, st.tuples(MODES, CONTENTS), max_size=7))
+@given(entries=st.dictionaries(NAMES, st.tuples(MODES, CONTENTS), max_size=7), rules=RULES)
 def test_every_path_and_byte_of_a_commit_is_in_the_ledger(
-    tmp_path_factory: pytest.TempPathFactory, entries: dict[bytes, tuple[str, bytes]]
+    tmp_path_factory: pytest.TempPathFactory, entries: dict[bytes, tuple[str, bytes]], rules: bytes
 ) -> None:
     folder = new_repository(tmp_path_factory.mktemp("property") / "repo")
+    entries = {**entries, b".gitattributes": (REGULAR, rules)}
     # A path cannot be a file and a folder.
     entries = {p: e for p, e in entries.items() if not any(other.startswith(p + b"/") for other in entries)}
     ids = {p: ELSEWHERE if mode == SUBMODULE else write_blob(folder, c) for p, (mode, c) in entries.items()}
@@ -77,12 +95,12 @@ def test_every_path_and_byte_of_a_commit_is_in_the_ledger(
         if mode == SUBMODULE:
             assert (segment.kind, segment.reason, segment.num_bytes_source) == ("submodule", "submodule", 0)
             continue
-        assert segment.kind == ("symlink" if mode == SYMLINK else "file")
+        assert segment.kind in (["symlink"] if mode == SYMLINK else ["file", "vendored_file", "generated_file"])
         assert segment.num_bytes_source == len(content)
         assert segment.source_sha256 == hashlib.sha256(content).hexdigest()
         assert segment.blob_id == ids[path] == git_blob_id(content)
         if segment.encoding is None:
-            assert segment.reason in ("binary", "lfs_pointer")
+            assert segment.reason in ("binary", "binary_by_attribute", "lfs_pointer")
             continue
         text = document.segment_text(segment).decode()
         assert encode_text(text, segment.encoding, str(segment.encoding_source)) == content
@@ -91,6 +109,8 @@ def test_every_path_and_byte_of_a_commit_is_in_the_ledger(
         expected += f"File: {segment.display_path}\n{text}{padding}".encode()
     assert document.text == expected
     assert document.num_bytes_source == sum(len(c) for mode, c in entries.values() if mode != SUBMODULE)
+    streamed = list(open_repository(str(folder), Selection()).ref.stream())
+    assert streamed == [(segment, document.segment_text(segment)) for segment in document.segments]
     shutil.rmtree(folder)
 
 
