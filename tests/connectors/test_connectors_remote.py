@@ -125,7 +125,14 @@ def test_revisions(repository: Path) -> None:
     run_git(repository, "branch", "dir/a", commits[3])
     expected = {
         **dict.fromkeys((None, "HEAD", "@", "main", "refs/heads/main", "heads/main"), 4),
-        **{"v1": 1, "light": 2, "HEAD~3": 1, "main^": 3, "v1~1": 0, "v1^{commit}": 1, "@~1^": 2, "dir/a": 3},
+        "v1": 1,
+        "light": 2,
+        "HEAD~3": 1,
+        "main^": 3,
+        "v1~1": 0,
+        "v1^{commit}": 1,
+        "@~1^": 2,
+        "dir/a": 3,
     }
     found = {revision: open_ref(repository.as_uri(), revision=revision).version for revision in expected}
     assert {revision: commits.index(commit) for revision, commit in found.items()} == expected
