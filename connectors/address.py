@@ -169,8 +169,10 @@ def _refusal(text: str, cause: str, action: str) -> SourceError:
 
 def shown(text: str) -> str:
     """An address that may be of any form, for a message: without what could be a secret."""
-    public = re.sub(r"(?<=://)\S*@", "", re.split(r"[?#]", text, maxsplit=1)[0] if _URL.match(text) else text)
-    return display(public)
+    if _URL.match(text):
+        # To the last @: a password that was not encoded may hold anything. A query may hold a token.
+        text = re.split(r"[?#]", re.sub(r"(?<=://).*@", "", text, flags=re.DOTALL), maxsplit=1)[0]
+    return display(re.sub(r"(?<=://)\S*@", "", text))
 
 
 def _listed() -> str:
