@@ -16,14 +16,18 @@ from longdoc.model.local import LocalModel
 #: A tile of logits in float32 fills at most this many bytes.
 LOGITS_TILE_BYTES = 16 << 20
 #: What an MLP or a norm keeps alive for one tile of tokens.
-MLP_TILE_BYTES = 64 << 20
+MLP_TILE_BYTES = 32 << 20
 #: Interpreter, torch, transformers, Ray and Arrow in one rank's process that has worked, before any weight (measured).
-PROCESS_BYTES = 530 << 20
+PROCESS_BYTES = 515 << 20
+#: What a CPU's allocator holds for each byte that is alive: it keeps what was freed in pieces (measured with glibc).
+HEAP_FACTOR = 1.4
 #: What a token costs outside of the model: ids, labels, positions (60), its row and its pieces (80), scores (16), and
 #: its row in Arrow before it is written, names included (200).
 BOOKKEEPING_BYTES = 360
 #: What a kernel takes for one piece: 8 MiB of results, and its tiles of scores, of widened keys and of sums.
 PIECE_BYTES = 24 << 20
+#: The same on an accelerator, where many small calls would cost more: 256 MiB of results, and as much as it is merged.
+LARGE_PIECE_BYTES = 512 << 20
 #: What one rank does even on a slow, busy machine, in FLOP/s; only bounds how long to wait, never shown.
 SLOW_FLOPS = 5e9
 #: Nobody waits longer than this for a peer, nor less than that for a sign of life, in seconds.
@@ -39,7 +43,8 @@ _DTYPE_BYTES = {"float32": 4, "float64": 8, "bfloat16": 2}
 class ModelShape:
     """The sizes the formulas need. `value_bytes` is the size of one number in the model's dtype.
 
-    `num_active_parameters` are the weights of the layers that one token is multiplied with.
+    `num_active_parameters` are the weights of the layers that one token is multiplied with. On a CPU a rank's memory is
+    that of its process; on CUDA it is the tensors' alone.
     """
 
     hidden_size: int
@@ -51,10 +56,11 @@ class ModelShape:
     value_bytes: int
     is_causal: bool = True
     has_head: bool = True
+    device: str = "cpu"
 
     @classmethod
-    def of(cls, model: LocalModel, dtype: str) -> "ModelShape":
-        """The shape of a model in one dtype."""
+    def of(cls, model: LocalModel, dtype: str, device: str = "cpu") -> "ModelShape":
+        """The shape of a model in one dtype, on one kind of device."""
         return cls(
             hidden_size=model.hidden_size,
             intermediate_size=model.intermediate_size,
@@ -65,6 +71,7 @@ class ModelShape:
             value_bytes=_DTYPE_BYTES[dtype],
             is_causal=model.attention_direction == "causal",
             has_head=model.has_head,
+            device=device,
         )
 
 
@@ -74,11 +81,16 @@ def bytes_per_token(shape: ModelShape, num_ranks: int) -> int:
 
 
 def bytes_per_rank(shape: ModelShape, num_tokens: int, num_ranks: int) -> int:
-    """Peak bytes of one rank for a document of `num_tokens`. The fixed part does not depend on the document."""
+    """Peak bytes of one rank for a document of `num_tokens`.
+
+    On a CPU all of its process: libraries, weights, and what the allocator holds for what is alive. On CUDA the
+    tensors, without the context.
+    """
     local_tokens = -(-num_tokens // num_ranks)
-    fixed = PROCESS_BYTES + shape.num_parameters * shape.value_bytes
+    weights = shape.num_parameters * shape.value_bytes
     stages = [local_tokens * per_token + tiles(local_tokens) for per_token, tiles in _stages(shape, num_ranks)]
-    return fixed + local_tokens * BOOKKEEPING_BYTES + max(stages)
+    alive = local_tokens * BOOKKEEPING_BYTES + max(stages)
+    return weights + alive if shape.device != "cpu" else PROCESS_BYTES + weights + int(HEAP_FACTOR * alive)
 
 
 _Tiles = Callable[[int], int]
@@ -87,13 +99,10 @@ _Tiles = Callable[[int], int]
 def _stages(shape: ModelShape, num_ranks: int) -> list[tuple[int, _Tiles]]:
     """Bytes a token of each stage of the pass, with what its tiles take beside, as a function of the rank's tokens."""
     hidden = shape.value_bytes * shape.hidden_size
+    piece = PIECE_BYTES if shape.device == "cpu" else LARGE_PIECE_BYTES
     mlp_token = 4 * shape.intermediate_size * shape.value_bytes
     return [
-        *(
-            (token, lambda _: PIECE_BYTES)
-            for layer in set(shape.layers)
-            for token in _attention(shape, layer, num_ranks)
-        ),
+        *((token, lambda _: piece) for layer in set(shape.layers) for token in _attention(shape, layer, num_ranks)),
         # The layer's input, the stream after attention, its norm, the MLP's output.
         (4 * hidden + _angles(shape), lambda tokens: min(MLP_TILE_BYTES, tokens * mlp_token)),
         # Final states; a tile of logits, and an eighth of it in four float32 copies.

@@ -30,7 +30,7 @@ def run(config: RunConfig, sources: Sequence[Source], reporter: Reporter) -> Run
     refs, unreadable = find_documents(sources)
     model = find_model(config.model, report=reporter.note)
     config = settled(config, model, reporter.note)
-    shape = ModelShape.of(model, config.resolved_dtype)
+    shape = ModelShape.of(model, config.resolved_dtype, ring.device)
     ring = grown(ring, config, shape, refs)
     ingest = ingest_spec(config, model, ring)
     with opened(config.output, output_identity(config, model)) as store:

@@ -75,6 +75,10 @@ def test_short_documents_take_no_whole_tiles():
 
 def test_memory_grows_with_tokens_a_rank_and_with_nothing_else():
     grown = bytes_per_rank(SHAPE, 2_000_000, 4) - bytes_per_rank(SHAPE, 1_000_000, 4)
+    # A CPU's allocator holds 1.4 bytes for one that is alive.
+    assert grown == pytest.approx(1.4 * 250_000 * bytes_per_token(SHAPE, 4))
+    on_cuda = dataclasses.replace(SHAPE, device="cuda")
+    grown = bytes_per_rank(on_cuda, 2_000_000, 4) - bytes_per_rank(on_cuda, 1_000_000, 4)
     assert grown == 250_000 * bytes_per_token(SHAPE, 4)
     assert bytes_per_rank(SHAPE, 1_000_000, 2) == bytes_per_rank(SHAPE, 2_000_000, 4)
 
@@ -126,6 +130,12 @@ def test_bytes_are_told_in_binary_units():
         "1.5 GiB",
         "5.0 TiB",
     ]
+
+
+def test_on_cuda_no_process_counts():
+    on_cuda = dataclasses.replace(SHAPE, device="cuda")
+    # The weights, and a kernel's workspace beside one token.
+    assert bytes_per_rank(on_cuda, 1, 1) == 4_000_000 + (512 << 20) + bytes_per_token(SHAPE, 1)
 
 
 def test_wider_numbers_need_more():

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from longdoc.bench.gpu_device import BenchDevice
 from longdoc.bench.report import Cell
-from longdoc.estimate import PROCESS_BYTES, ModelShape, bytes_per_rank
+from longdoc.estimate import ModelShape, bytes_per_rank
 from longdoc.model.layers import layer_shapes
 from longdoc.model.load import RingModel
 from longdoc.model.local import LocalModel
@@ -116,7 +116,7 @@ class RandomModel:
 
     def forecast_bytes(self, num_tokens: int) -> int:
         """What the formula says of a rank on a GPU: the interpreter and its libraries lie elsewhere."""
-        return bytes_per_rank(ModelShape.of(self.model.local, _DTYPE), num_tokens, 1) - PROCESS_BYTES
+        return bytes_per_rank(ModelShape.of(self.model.local, _DTYPE, "cuda"), num_tokens, 1)
 
     def _states(self, num_tokens: int) -> Tensor:
         layout = Layout(kind="zigzag", num_tokens=num_tokens, num_ranks=1)

@@ -60,7 +60,7 @@ def plan(
     refs, unreadable = find_documents(opened)
     model = find_model(config.model, report=lambda line: click.echo(line, err=True))
     config = settled(config, model, lambda line: click.echo(line, err=True))
-    ring = grown(ring, config, ModelShape.of(model, config.resolved_dtype), refs)
+    ring = grown(ring, config, ModelShape.of(model, config.resolved_dtype, ring.device), refs)
     rates = None
     if time and refs:
         rates = rates_of(

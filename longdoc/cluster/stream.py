@@ -74,6 +74,6 @@ def open_stream(
 ) -> Iterator[tuple[DocumentStream, RingGroup]]:
     """Start Ray, start reading, form the ring meanwhile; take all of it down when the block ends."""
     with local_ray(num_cpus=ring.num_cores, num_gpus=ring.num_gpus), reserved(ring) as placement:
-        stream = DocumentStream(documents, ingest, ModelShape.of(model, dtype))
+        stream = DocumentStream(documents, ingest, ModelShape.of(model, dtype, ring.device))
         with formed_ring(placement, ring, model, dtype=dtype, kernel=kernel) as group:
             yield stream, group

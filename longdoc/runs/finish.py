@@ -116,7 +116,7 @@ class Finisher:
             self.reporter.overtaken(planned.ref)
 
     def _job(self, planned: PlannedDocument, summary: DocumentSummary, attempt: Attempt, ring: RingGroup) -> ComputeJob:
-        shape = ModelShape.of(self.model, self.config.resolved_dtype)
+        shape = ModelShape.of(self.model, self.config.resolved_dtype, self.config.resolved_device)
         size = (shape, summary.num_model_tokens, ring.num_ranks)
         self.record.forecast_bytes = max(self.record.forecast_bytes, bytes_per_rank(*size))
         layout = Layout(kind=self.config.layout, num_tokens=summary.num_model_tokens, num_ranks=ring.num_ranks)

@@ -47,7 +47,7 @@ def forecast(
     known: dict[str, object] = {}
     try:
         document, sequence = read_tokens(ref, str(model.folder), prompt_token_ids(config, model))
-        shape = ModelShape.of(model, config.resolved_dtype)
+        shape = ModelShape.of(model, config.resolved_dtype, ring.device)
         num_tokens = sequence.num_model_tokens
         known |= {
             "num_tokens": sequence.num_tokens,
