@@ -25,7 +25,9 @@ from longdoc.errors import InfrastructureError
 from longdoc.files import cache_folder, make_folder
 
 ALL_HISTORY = 2**31 - 1  # what git takes for "without end"
-_ALL_REFS = ("+refs/heads/*:refs/longdoc/heads/*", "+refs/tags/*:refs/longdoc/tags/*")
+ALL_REFS = ("+refs/heads/*:refs/longdoc/heads/*", "+refs/tags/*:refs/longdoc/tags/*")
+# What was renamed to a name below its own (`a` to `a/b`) must go first.
+_FOLLOW = ("--prune",)
 _TELL_NOTHING = ("fetch.negotiationAlgorithm=noop",)
 # A server of protocol 0 gives only what its refs name, and one that is a mere folder of files has no shallow clones.
 _REFUSES_IDS = re.compile(r"unadvertised object|dumb http transport")
@@ -84,13 +86,13 @@ def history(address: Address, tips: Iterable[str], depth: int, like: str) -> Ite
     """A bare repository that holds the commits behind `tips` (refspecs), `depth` of them, for as long as it is used."""
     with _locked(address):
         git_dir = _repository(address, "history", like)
-        options = ["--filter=tree:0", f"--depth={depth}"]
+        options = ["--filter=tree:0", f"--depth={depth}", *_FOLLOW]
         try:
             fetch(git_dir, address, tips, options, what="fetching its history")
         except RemoteError as error:
             if not _REFUSES_IDS.search(error.said):
                 raise
-            fetch(git_dir, address, _ALL_REFS, _deepest(error), what="fetching its history")
+            fetch(git_dir, address, ALL_REFS, [*_deepest(error), *_FOLLOW], what="fetching its history")
         yield git_dir
 
 
@@ -106,7 +108,7 @@ def _fetch_commit(git_dir: str, address: Address, commit_id: str, ref: str | Non
         if ref is not None and _NO_SHALLOW not in error.said:
             fetch(git_dir, address, [f"+{ref}:refs/longdoc/tip"], ["--no-filter", "--depth=1"], what=what)
         if not _resolves(git_dir, f"{commit_id}^{{commit}}"):
-            fetch(git_dir, address, _ALL_REFS, ["--no-filter", *_deepest(error)], what="fetching every commit")
+            fetch(git_dir, address, ALL_REFS, ["--no-filter", *_deepest(error), *_FOLLOW], what=what)
         if not _resolves(git_dir, f"{commit_id}^{{commit}}"):
             said = "not our ref: no branch or tag leads to it"
             raise RemoteError(f"{address.uri} has no commit {commit_id}: {said}.", said=said) from error

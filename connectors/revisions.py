@@ -12,7 +12,15 @@ from dataclasses import dataclass
 
 from connectors.address import Address
 from connectors.git import run
-from connectors.git_cache import ALL_HISTORY, ensure_commit, has_commit, history, is_unknown
+from connectors.git_cache import (
+    ALL_HISTORY,
+    ALL_REFS,
+    ensure_commit,
+    has_commit,
+    history,
+    is_unknown,
+    objects_dir,
+)
 from connectors.remote import RemoteError, list_refs
 from longdoc.errors import SourceError
 from longdoc.records import display
@@ -42,7 +50,7 @@ def resolve_remote(address: Address, revision: str | None) -> str:
     wanted = "HEAD" if revision in (None, "@") else str(revision)
     if not wanted or _NO_NAME.search(wanted):
         raise _unknown(address, wanted, {}, "a remote has branches, tags and commits, and ~ and ^ count from them")
-    if _WHOLE_ID.fullmatch(wanted) and has_commit(address, wanted):
+    if _WHOLE_ID.fullmatch(wanted) and has_commit(address, wanted) and _peeled(address, wanted) == wanted:
         return wanted
     refs = list_refs(address)
     if not refs:
@@ -63,13 +71,26 @@ def _base(refs: dict[str, str], name: str) -> _Base | None:
 
 
 def _fetched(address: Address, wanted: str, base: _Base, refs: dict[str, str]) -> str:
+    """The commit that an object is, or that it is a tag of; in the cache by then."""
     try:
         ensure_commit(address, base.object_id, base.ref)
+        commit_id = _peeled(address, base.object_id)
+        if commit_id is not None:
+            ensure_commit(address, commit_id, base.ref)
     except RemoteError as error:
         if is_unknown(error):
             raise _unknown(address, wanted, refs, f"git says {error.said!r}") from error
         raise
-    return base.object_id
+    if commit_id is None:
+        raise _unknown(address, wanted, refs, "it names an object that is no commit")
+    return commit_id
+
+
+def _peeled(address: Address, object_id: str) -> str | None:
+    """The commit that an object in the cache is, or a tag of; None where it is neither."""
+    command = [f"--git-dir={objects_dir(address)}", "rev-parse", "--verify", "--quiet", "--end-of-options"]
+    status, output, _ = run([*command, f"{object_id}^{{commit}}"])
+    return output.decode("ascii").strip() if status == 0 else None
 
 
 def _counted(address: Address, wanted: str, refs: dict[str, str]) -> str:
@@ -80,7 +101,7 @@ def _counted(address: Address, wanted: str, refs: dict[str, str]) -> str:
     if base is not None:
         tips, start, depth = [f"+{base.object_id}:refs/longdoc/base"], base.object_id, _depth(steps)
     elif _SHORT_ID.fullmatch(name):
-        tips, start, depth = ["+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*"], name, ALL_HISTORY
+        tips, start, depth = list(ALL_REFS), name, ALL_HISTORY
     else:
         raise _unknown(address, wanted, refs, "no branch, tag or commit has that name")
     with history(address, tips, depth, like=next(iter(refs.values()))) as git_dir:

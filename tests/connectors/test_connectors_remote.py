@@ -148,6 +148,29 @@ def test_commits_by_their_ids(repository: Path) -> None:
         assert open_ref(f"{repository.as_uri()}@{revision}").version == commit
 
 
+def test_a_tag_by_its_own_id_is_the_commit_and_what_is_no_commit_is_refused(repository: Path) -> None:
+    commits = history(repository)
+    run_git(repository, "tag", "-a", "v1", "-m", "annotated", commits[1])
+    tag = run_git(repository, "rev-parse", "v1").decode().strip()
+    tree = run_git(repository, "rev-parse", "main^{tree}").decode().strip()
+    run_git(repository, "tag", "no-commit", write_blob(repository, b"a key\n"))
+    for _ in range(2):
+        assert open_ref(repository.as_uri(), revision=tag).version == commits[1]
+        for revision in (tree, "no-commit"):
+            assert "it names an object that is no commit" in refused(repository.as_uri(), revision=revision)
+
+
+def test_branches_that_were_rewritten_and_renamed_since(repository: Path) -> None:
+    first = history(repository, 3)
+    run_git(repository, "branch", "topic", first[1])
+    assert open_ref(repository.as_uri(), revision=first[0][:10]).version == first[0]
+    run_git(repository, "update-ref", "-d", "refs/heads/topic")
+    run_git(repository, "branch", "topic/deeper", first[2])
+    other = commit_files(repository, {"n": b"other\n"})
+    assert open_ref(repository.as_uri(), revision=other[:10]).version == other
+    assert open_ref(repository.as_uri(), revision="topic/deeper~1").version == first[1]
+
+
 def test_unknown_revisions_are_refused_and_none_is_an_option(repository: Path) -> None:
     history(repository)
     uri = repository.as_uri()

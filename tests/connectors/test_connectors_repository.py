@@ -114,6 +114,14 @@ def test_every_path_and_byte_of_a_commit_is_in_the_ledger(
     shutil.rmtree(folder)
 
 
+def test_there_is_no_limit_of_size_and_no_first_block_decides(tmp_path: Path) -> None:
+    folder = new_repository(tmp_path / "repo")
+    content = b"x" * 8191 + "é".encode() + b"y" * (12 << 20)
+    commit_files(folder, {"a": content})
+    document = read(folder)
+    assert document.segment_text(content_segments(document)[b"a"]) == content
+
+
 def test_header_content_and_padding_share_a_unit(tmp_path: Path) -> None:
     folder = new_repository(tmp_path / "repo")
     commit_files(folder, {"a": b"x", "b": b"y\n", "c": b""})
