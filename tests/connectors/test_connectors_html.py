@@ -255,6 +255,7 @@ def test_a_text_node_of_any_length_is_whole() -> None:
         ("<ul><li>x" * 30_000, 30_000, "Elements are nested deeper than 512"),
         ("<p " + " ".join(f'a{n}=">"' for n in range(50_000)) + ">x", 1, "An element has more than 100 attributes"),
         ("".join(f"<p><font color={n}>x" for n in range(10_000)), 10_000, "Formatting elements are never closed"),
+        ("".join(f"<font size={n}>" for n in range(400)) + "<p>x" * 3_000, 3_000, "Formatting elements are never"),
         ("<b>" * 30_000 + "<div>x</div>" * 30_000, 30_000, "Formatting elements are never closed"),
         ("<a href=y>x" * 50_000, 50_000, None),
         ("<p>x" * 50_000, 50_000, None),
