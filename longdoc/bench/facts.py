@@ -19,7 +19,7 @@ def machine_facts() -> dict[str, Cell]:
         "longdoc": f"{longdoc.__version__}{_commit()}",
         **{package: package_version(package) for package in _PACKAGES},
         "python": platform.python_version(),
-        "processor": _processor(),
+        "processor": processor(),
         "cores": num_cores(),
         "free memory GiB": round(available_bytes() / 2**30, 1),
         # A machine that is busy with something else makes every ratio worthless; this is how a reader can tell.
@@ -53,7 +53,7 @@ def _git(root: Path, *arguments: str) -> str:
     return done.stdout.strip()
 
 
-def _processor() -> str:
+def processor() -> str:
     """The processor's name: Linux tells it in /proc/cpuinfo, others through `platform`."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()

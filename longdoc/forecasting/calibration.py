@@ -17,6 +17,7 @@ from statistics import fmean
 from typing import Any
 
 import longdoc
+from longdoc.bench.facts import processor
 from longdoc.bench.processes import Contestant
 from longdoc.cluster.placement import RingSpec
 from longdoc.errors import InfrastructureError
@@ -135,18 +136,9 @@ def _subject(model: LocalModel, dtype: str, kernel: str, ring: RingSpec) -> dict
         "num_ranks": ring.num_ranks,
         "num_threads": ring.threads_per_rank,
         "num_cores": num_cores(),
-        "processor": _processor(),
+        "processor": processor(),
         "host": platform.node(),
     }
-
-
-def _processor() -> str:
-    """The model of the CPU: Linux tells it in /proc/cpuinfo, other systems through Python."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
 @functools.cache

@@ -80,7 +80,7 @@ def test_rates_of_another_model_processor_or_code_are_not_known(cache, measured,
     rates_of(tiny_model, **asked)
     assert known_rates(dataclasses.replace(tiny_model, digest="0" * 64), **asked) is None
     with monkeypatch.context() as patch:
-        patch.setattr(calibration, "_processor", lambda: "another one")
+        patch.setattr(calibration, "processor", lambda: "another one")
         assert known_rates(tiny_model, **asked) is None
     monkeypatch.setattr(calibration, "_code_sha256", lambda: "1" * 64)
     assert known_rates(tiny_model, **asked) is None
