@@ -16,6 +16,7 @@ from longdoc.errors import LongdocError, clean_up
 from longdoc.machine import num_cores
 from longdoc.model.local import LocalModel
 from longdoc.store.commit import OutputStore
+from longdoc.tokenization.vocabulary import Vocabulary
 
 _LIBRARIES = ("longdoc", "torch", "transformers", "ray", "tiktoken", "tokenizers", "pyarrow")
 
@@ -119,7 +120,8 @@ def _row(record: RunRecord, config: RunConfig, model: LocalModel, sources: list[
         "run_id": record.run_id,
         "configuration": json.dumps(
             config.as_json()
-            | {"sources": sources, "model_source": model.source, "model_source_sha256": model.source_sha256},
+            | {"sources": sources, "model_source": model.source, "model_source_sha256": model.source_sha256}
+            | {"tokenizer_policy": Vocabulary.load(model.folder).policy},
             sort_keys=True,
         ),
         "versions": json.dumps({name: version(name) for name in _LIBRARIES}, sort_keys=True),

@@ -16,6 +16,7 @@ import json
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tiktoken
@@ -90,10 +91,15 @@ class Oracle:
 
     def __init__(self, file: TokenizerFile) -> None:
         self._file = file
+        self._post_processor: Any = None
 
     @functools.cached_property
     def _tokenizer(self) -> Tokenizer:
-        return library(self._file.plain | {"post_processor": None}, self._file.name)
+        tokenizer = library(self._file.plain, self._file.name)
+        self._post_processor = tokenizer.post_processor
+        # It comes back for `around` alone: some processors change a text even where no special tokens are asked for.
+        tokenizer.post_processor = None
+        return tokenizer
 
     @functools.cached_property
     def _own(self) -> Tokenizer:
@@ -116,7 +122,10 @@ class Oracle:
 
     def around(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """What the post-processor puts before and after a document."""
-        bare, whole = self.encode("a"), list(library(self._file.plain, self._file.name).encode("a").ids)
+        bare = self.encode("a")
+        self._tokenizer.post_processor = self._post_processor
+        whole = list(self._tokenizer.encode("a").ids)
+        self._tokenizer.post_processor = None
         for start in range(len(whole)):
             if whole[start : start + len(bare)] == bare:
                 return tuple(whole[:start]), tuple(whole[start + len(bare) :])

@@ -8,7 +8,7 @@ Three parts are left out, since a document is many segments and no byte of it ma
   - a Unicode normalizer (NFC, NFKC): text that it would change is encoded as it stands;
   - the space that some put before a text: a segment goes on where another ended, it starts no sentence;
   - added tokens, so that a literal `<|endoftext|>` in a book is ordinary text. Added tokens of white space alone
-    control nothing (indentation in GPT-NeoX and ModernBERT, line ends in Gemma); they stay.
+    control nothing (runs of spaces in GPT-NeoX and its kin); they stay.
 """
 
 import json

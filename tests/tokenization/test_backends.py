@@ -10,7 +10,7 @@ from trained_tokenizers import SENTENCEPIECE, STEPS, TABLES, change, hand_made, 
 from longdoc.errors import ModelError
 from longdoc.tokenization import library_encoder
 from longdoc.tokenization import vocabulary as vocabulary_module
-from longdoc.tokenization.convert import NotOneTable, Table
+from longdoc.tokenization.convert import NotOneTable, Table, convert
 from longdoc.tokenization.library_encoder import LibraryEncoder
 from longdoc.tokenization.tokenizer_file import TokenizerFile
 from longdoc.tokenization.vocabulary import Vocabulary
@@ -133,7 +133,7 @@ def test_a_difference_in_pre_tokenization_does_not_pass_the_proof(
     trained_folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Without the alternative for white space before a digit, as the stock conversion of this tokenizer has it.
-    original = vocabulary_module.convert
+    original = convert
 
     def stock(file: TokenizerFile, more_digits: str = "") -> Table:
         table = original(file, more_digits)

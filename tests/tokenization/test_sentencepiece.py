@@ -87,6 +87,19 @@ def test_control_tokens_that_merges_could_make_are_text(trained_folders: dict[st
     assert vocabulary.num_as_they_stand("<unk><unk>") == 2
 
 
+def test_spaces_that_metaspace_splits_do_not_merge(trained_folders: dict[str, Path], tmp_path: Path) -> None:
+    source = trained_folders["metaspace"]
+    vocab = ordinary(source).get_vocab()
+    both = {"vocab": vocab | {"▁▁": vocab.get("▁▁", len(vocab))}, "merges": [["▁", "▁"]]}
+    step = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "never"}
+    for is_split, pieces in ((True, [b" ", b" ", b"a"]), (False, [b"  ", b"a"])):
+        folder = change(source, tmp_path / str(is_split), model=both, pre_tokenizer=step | {"split": is_split})
+        vocabulary = Vocabulary.load(folder)
+        assert vocabulary.can_be_cut
+        assert [vocabulary.token_bytes(token_id) for token_id in vocabulary.encode("  a").tolist()] == pieces
+        assert vocabulary.encode("  a").tolist() == ordinary(folder).encode("  a").ids
+
+
 def test_a_character_of_its_own_in_the_place_of_a_byte_is_enough(
     trained_folders: dict[str, Path], tmp_path: Path
 ) -> None:
