@@ -13,6 +13,7 @@ link's. What is not text is one segment without text, with a reason: `binary` (s
 Owns that layout. Refuses content that is not what git, or the pointer, said it would be.
 """
 
+import contextlib
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -46,19 +47,21 @@ class Layer:
     def lay(self, listed: Sequence[Listed]) -> Iterator[None]:
         """Lay every path; yields after each. Raises `SourceError` where git or LFS does not give what was listed."""
         stores, missing = _ensure_lfs(listed)
-        contents = read_contents([each for each in listed if each.is_read])
-        for unit, each in enumerate(listed, start=1):
-            self.num_bytes += each.num_bytes
-            if not each.is_read:
-                self._add_without_text(unit, each, kind=_kind(each, {}, None), reason=each.reason, title=each.title)
-            else:
-                content = _checked(each, next(contents))
-                if each.pointer is None or each.pointer.oid in missing:
-                    self._add_blob(unit, each, content, reason="lfs_pointer" if each.pointer is None else "lfs_missing")
+        # Closed when anything fails: git would wait for a reader as long as the error is held.
+        with contextlib.closing(read_contents([each for each in listed if each.is_read])) as contents:
+            for unit, each in enumerate(listed, start=1):
+                self.num_bytes += each.num_bytes
+                if not each.is_read:
+                    self._add_without_text(unit, each, kind=_kind(each, {}, None), reason=each.reason, title=each.title)
+                elif each.pointer is None:
+                    self._add_blob(unit, each, _checked(each, next(contents)), reason="lfs_pointer")
+                elif each.pointer.oid in missing:
+                    self._add_blob(unit, each, _checked(each, next(contents)), reason="lfs_missing")
                 else:
+                    content = _checked(each, next(contents))
                     self._add_lfs(unit, each, content, each.pointer, stores[id(each.tree)])
-            yield
-        ensure(next(contents, None) is None, "git gave more objects than were asked for")
+                yield
+            ensure(next(contents, None) is None, "git gave more objects than were asked for")
 
     def _add_blob(self, unit: int, each: Listed, content: bytes, *, reason: str) -> None:
         """A file by its own content. `reason` is why a pointer has no other."""

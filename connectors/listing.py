@@ -5,7 +5,7 @@ paths stand in git's order; a submodule's stand behind the submodule, below its 
 `.lfsconfig` and pointers, and no other file. Refuses chains of submodules, and numbers of them, without end.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from connectors.address import parse_address
@@ -236,7 +236,7 @@ def _with_pointers(listed: Sequence[Listed]) -> list[Listed]:
     return [replace(each, pointer=pointers.get(id(each))) for each in listed]
 
 
-def read_contents(listed: Sequence[Listed]) -> Iterator[bytes | None]:
+def read_contents(listed: Sequence[Listed]) -> Generator[bytes | None, None, None]:
     """The content of each path in turn, one git process for each stretch of paths of one repository."""
     start = 0
     while start < len(listed):

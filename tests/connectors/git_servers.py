@@ -29,8 +29,10 @@ class Server:
     login: str | None = None
     port: int = 0
     requests: list[str] = field(default_factory=list)
+    passwords: list[str] = field(default_factory=list)
     lfs: dict[str, bytes] = field(default_factory=dict)
     lfs_href: str | None = None
+    lfs_redirect: str | None = None
 
     @property
     def url(self) -> str:
@@ -83,10 +85,13 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, body: bytes) -> None:
         server = self.asked
         server.requests.append(f"{self.command} {self.path}")
+        server.passwords += [self.headers["Authorization"]] * ("Authorization" in self.headers)
         if server.login is not None and self.headers.get("Authorization") != f"Basic {_encoded(server.login)}":
             self._send(401, b"", {"WWW-Authenticate": 'Basic realm="x"'})
         elif self.path.endswith("/info/lfs/objects/batch"):
             self._send(200, self._batch(json.loads(body)), {"Content-Type": "application/vnd.git-lfs+json"})
+        elif self.path.startswith("/lfs/") and server.lfs_redirect is not None:
+            self._send(302, b"", {"Location": f"{server.lfs_redirect}{self.path}"})
         elif self.path.startswith("/lfs/"):
             self._send(200, server.lfs[self.path.rpartition("/")[2]], {})
         else:

@@ -118,6 +118,15 @@ def test_a_password_is_not_sent_to_where_the_content_is(server: Server, tmp_path
     assert SECRET not in str(caught.value)
 
 
+def test_a_password_is_not_sent_on_to_where_a_server_redirects(server: Server, tmp_path: Path) -> None:
+    with serve(tmp_path / "served") as other:
+        other.lfs = server.lfs
+        server.lfs_redirect = f"http://localhost:{other.port}"
+        assert TEXT in open_repo(server).read().text
+        assert server.passwords
+        assert (len(other.requests), other.passwords) == (2, [])
+
+
 def test_a_server_that_is_down_is_no_fault_of_the_document(server: Server, tmp_path: Path) -> None:
     server.lfs_href = "http://127.0.0.1:1"
     with pytest.raises(InfrastructureError, match=r"LFS objects cannot be fetched: .*refused\. Run again"):

@@ -1,11 +1,13 @@
 """Repositories at an address: the same document as from a clone, with little fetched, once, and no secret told."""
 
+import fcntl
 import os
 import pickle
 import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -265,6 +267,21 @@ def test_two_processes_that_fetch_the_same_take_turns(repository: Path) -> None:
         subprocess.Popen([sys.executable, "-c", program, repository.as_uri()], stdout=subprocess.PIPE) for _ in range(2)
     ]
     assert [process.communicate()[0] for process in started] == [read(repository).text] * 2
+
+
+def test_a_process_that_comes_second_waits_and_says_so(repository: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    history(repository)
+    place = cache_place(parse_address(repository.as_uri()))
+    place.mkdir(parents=True)
+    with (place / "lock").open("wb") as lock, ThreadPoolExecutor() as second:
+        fcntl.flock(lock.fileno(), fcntl.LOCK_EX)
+        opened = second.submit(open_ref, repository.as_uri())
+        said = ""
+        while "another process is fetching from it; waiting" not in said:
+            assert not opened.done()
+            said += capfd.readouterr().err
+        fcntl.flock(lock.fileno(), fcntl.LOCK_UN)
+        assert opened.result().read().commit_id == read(repository).commit_id
 
 
 def test_another_machine_fetches_for_itself(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
