@@ -15,8 +15,12 @@ from longdoc.model.local import LocalModel
 
 #: A tile of logits in float32 fills at most this many bytes.
 LOGITS_TILE_BYTES = 16 << 20
-#: What an MLP or a norm keeps alive for one tile of tokens.
-MLP_TILE_BYTES = 32 << 20
+#: What an MLP or a norm keeps alive for one tile of tokens, where there is room; and where there is little.
+MLP_TILE_BYTES, LEAST_TILE_BYTES = 32 << 20, 4 << 20
+#: The same on an accelerator, which wants thousands of tokens at once.
+LARGE_TILE_BYTES = 512 << 20
+# A rank's tiles take at most this share of its memory.
+_TILE_SHARE = 128
 #: Interpreter, torch, transformers, Ray and Arrow in one rank's process that has worked, before any weight (measured).
 PROCESS_BYTES = 515 << 20
 #: What a CPU's allocator holds for each byte that is alive: it keeps what was freed in pieces (measured with glibc).
@@ -75,6 +79,15 @@ class ModelShape:
         )
 
 
+def tile_bytes(capacity: int, device: str = "cpu") -> int:
+    """What tiles may keep alive on a rank that may use `capacity` bytes in all."""
+    return max(LEAST_TILE_BYTES, min(_largest_tile(device), capacity // _TILE_SHARE))
+
+
+def _largest_tile(device: str) -> int:
+    return MLP_TILE_BYTES if device == "cpu" else LARGE_TILE_BYTES
+
+
 def bytes_per_token(shape: ModelShape, num_ranks: int) -> int:
     """Bytes of one token on the rank that holds it, at the peak of a forward pass of a long document."""
     return max(per_token for per_token, _ in _stages(shape, num_ranks)) + BOOKKEEPING_BYTES
@@ -100,13 +113,14 @@ def _stages(shape: ModelShape, num_ranks: int) -> list[tuple[int, _Tiles]]:
     """Bytes a token of each stage of the pass, with what its tiles take beside, as a function of the rank's tokens."""
     hidden = shape.value_bytes * shape.hidden_size
     piece = PIECE_BYTES if shape.device == "cpu" else LARGE_PIECE_BYTES
+    tile = _largest_tile(shape.device)
     mlp_token = 4 * shape.intermediate_size * shape.value_bytes
     return [
         *((token, lambda _: piece) for layer in set(shape.layers) for token in _attention(shape, layer, num_ranks)),
         # The layer's input, the stream after attention, its norm, the MLP's output.
-        (4 * hidden + _angles(shape), lambda tokens: min(MLP_TILE_BYTES, tokens * mlp_token)),
-        # Final states; a tile of logits, and an eighth of it in four float32 copies.
-        (hidden, lambda tokens: LOGITS_TILE_BYTES * 3 // 2 if shape.has_head else 0),
+        (4 * hidden + _angles(shape), lambda tokens: min(tile, tokens * mlp_token)),
+        # Final states; a tile of logits, half of the others, and an eighth of it in four float32 copies.
+        (hidden, lambda tokens: tile // 2 * 3 // 2 if shape.has_head else 0),
     ]
 
 

@@ -15,6 +15,7 @@ from longdoc.estimate import (
     forward_seconds_bound,
     smallest_ring,
     stall_seconds,
+    tile_bytes,
 )
 from longdoc.model.layers import LayerShape
 
@@ -136,6 +137,13 @@ def test_on_cuda_no_process_counts():
     on_cuda = dataclasses.replace(SHAPE, device="cuda")
     # The weights, and a kernel's workspace beside one token.
     assert bytes_per_rank(on_cuda, 1, 1) == 4_000_000 + (512 << 20) + bytes_per_token(SHAPE, 1)
+
+
+def test_tiles_shrink_where_a_rank_has_little_memory():
+    assert tile_bytes(64 << 30) == 32 << 20
+    assert tile_bytes(2 << 30) == 16 << 20
+    assert tile_bytes(0) == 4 << 20
+    assert tile_bytes(64 << 30, "cuda") == 512 << 20
 
 
 def test_wider_numbers_need_more():

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from longdoc.bench.gpu_device import BenchDevice
 from longdoc.bench.report import Cell
-from longdoc.estimate import ModelShape, bytes_per_rank
+from longdoc.estimate import LARGE_TILE_BYTES, ModelShape, bytes_per_rank
 from longdoc.model.layers import layer_shapes
 from longdoc.model.load import RingModel
 from longdoc.model.local import LocalModel
@@ -96,7 +96,12 @@ class RandomModel:
                 config, dtype=getattr(torch, _DTYPE), attn_implementation=RING_ATTENTION
             )
         module.eval().requires_grad_(False)
-        tile_layers(module.base_model, num_layers=shape.num_layers, intermediate_size=shape.intermediate_size)
+        tile_layers(
+            module.base_model,
+            num_layers=shape.num_layers,
+            intermediate_size=shape.intermediate_size,
+            budget_bytes=LARGE_TILE_BYTES,
+        )
         return RingModel(module, _local(shape, config))
 
     def forward(self, num_tokens: int) -> dict[str, Cell]:

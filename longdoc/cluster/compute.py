@@ -145,7 +145,14 @@ def _score(engine: Engine, hidden_nC: Tensor, work: RankWork, rows: Int64s, beat
     labels = torch.from_numpy(work.rows.token_id[rows].astype(np.int64))
     with torch.inference_mode():
         return score_places(
-            hidden_nC, places, labels, engine.model.logits, vocab_size=engine.model.vocab_size, beat=beat
+            hidden_nC,
+            places,
+            labels,
+            engine.model.logits,
+            vocab_size=engine.model.vocab_size,
+            # What is made of a tile of logits takes as much as the tile.
+            tile_bytes=engine.model.tile_bytes // 2,
+            beat=beat,
         )
 
 

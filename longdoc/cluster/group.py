@@ -110,14 +110,19 @@ class _Watch:
 
 
 @contextlib.contextmanager
-def formed_ring(placement: Any, spec: RingSpec, model: LocalModel, *, dtype: str, kernel: str) -> Iterator[RingGroup]:
+def formed_ring(
+    placement: Any, spec: RingSpec, model: LocalModel, *, dtype: str, kernel: str, tile_bytes: int
+) -> Iterator[RingGroup]:
     """Start the ranks in a placement group, load the model, let them meet; kill them when the block ends."""
     coordinator = start_coordinator("127.0.0.1", FORM_SECONDS)
     workers: list[Any] = []
     try:
         workers.extend(_started(placement, spec))
         errors = gather(
-            {w.load.remote(model, dtype, kernel, check=rank == 0): rank for rank, w in enumerate(workers)},
+            {
+                worker.load.remote(model, dtype, kernel, tile_bytes=tile_bytes, check=rank == 0): rank
+                for rank, worker in enumerate(workers)
+            },
             f"loading {model.name}",
             seconds=FORM_SECONDS + spec.num_ranks * _weight_bytes(model, dtype) / _SLOW_DISK,
         )

@@ -16,7 +16,7 @@ from longdoc.cluster.ingest import start_ingest
 from longdoc.cluster.local import local_ray
 from longdoc.cluster.messages import DocumentSummary, IngestSpec
 from longdoc.cluster.placement import RingSpec, reserved
-from longdoc.estimate import ModelShape
+from longdoc.estimate import ModelShape, tile_bytes
 from longdoc.model.local import LocalModel
 from longdoc.reporting import Fault, Reporter
 from longdoc.runs.planning import PlannedDocument
@@ -75,5 +75,6 @@ def open_stream(
     """Start Ray, start reading, form the ring meanwhile; take all of it down when the block ends."""
     with local_ray(num_cpus=ring.num_cores, num_gpus=ring.num_gpus), reserved(ring) as placement:
         stream = DocumentStream(documents, ingest, ModelShape.of(model, dtype, ring.device))
-        with formed_ring(placement, ring, model, dtype=dtype, kernel=kernel) as group:
+        tiles = tile_bytes(ingest.capacity(ring.num_ranks), ring.device)
+        with formed_ring(placement, ring, model, dtype=dtype, kernel=kernel, tile_bytes=tiles) as group:
             yield stream, group

@@ -50,7 +50,7 @@ class RingWorker:
         gpu = "".join(str(gpu_id) for gpu_id in ray.get_gpu_ids())
         return str(ray.get_runtime_context().get_node_id()), len(gpu), gpu
 
-    def load(self, model: LocalModel, dtype: str, kernel: str, *, check: bool) -> float | None:
+    def load(self, model: LocalModel, dtype: str, kernel: str, *, tile_bytes: int, check: bool) -> float | None:
         """Load the model. With `check`, prove that it can be sharded, and return the measured error."""
         import torch
 
@@ -60,7 +60,7 @@ class RingWorker:
         from longdoc.ring.kernels import choose_kernel
 
         kernel_name, chosen = choose_kernel(kernel, self._device, getattr(torch, dtype))
-        loaded = load_model(model, dtype=getattr(torch, dtype), device=str(self._device))
+        loaded = load_model(model, dtype=getattr(torch, dtype), device=str(self._device), tile_bytes=tile_bytes)
         self._engine = Engine(model=loaded, kernel=chosen, kernel_name=kernel_name)
         return proved_error(loaded, chosen, kernel_name) if check else None
 

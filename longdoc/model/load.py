@@ -32,8 +32,9 @@ class RingModel:
     `module` is transformers' own: with its output head where `local.has_head`, an encoder or a bare model otherwise.
     """
 
-    def __init__(self, module: nn.Module, local: LocalModel) -> None:
+    def __init__(self, module: nn.Module, local: LocalModel, tile_bytes: int = TILE_BYTES) -> None:
         self.module = module
+        self.tile_bytes = tile_bytes
         self.local = local
         self._base: nn.Module = module.base_model  # type: ignore[assignment]  # transformers: the model without its head
         self._head = _head_of(module, self._base) if local.has_head else None
@@ -124,7 +125,7 @@ class RingModel:
     @property
     def head_tile_tokens(self) -> int:
         """How many tokens of logits, in float32 for the softmax, fit the byte budget of a tile."""
-        return tile_tokens(4 * self.vocab_size, TILE_BYTES)
+        return tile_tokens(4 * self.vocab_size, self.tile_bytes)
 
 
 class _BaseOutput:
@@ -163,9 +164,16 @@ def _head_of(module: nn.Module, base: nn.Module) -> nn.Module:
 
 
 def load_model(
-    local: LocalModel, *, dtype: torch.dtype, device: str = "cpu", attention: str = RING_ATTENTION
+    local: LocalModel,
+    *,
+    dtype: torch.dtype,
+    device: str = "cpu",
+    attention: str = RING_ATTENTION,
+    tile_bytes: int = TILE_BYTES,
 ) -> RingModel:
     """Load a model for inference. `attention` names an entry of transformers' table; the default is the ring's.
+
+    What runs in token tiles keeps about `tile_bytes` alive, see `longdoc.estimate.tile_bytes`.
 
     On a GPU the weights go there one by one, without a copy of the model in the machine's memory; transformers does
     that through accelerate. Raises `ModelError` for whatever transformers cannot load, and weights that do not fit the
@@ -181,11 +189,12 @@ def load_model(
     module.eval()
     module.requires_grad_(False)
     module.to(device)
-    model = RingModel(module, local)
+    model = RingModel(module, local, tile_bytes)
     tile_layers(
         module.base_model,  # type: ignore[arg-type]  # as above
         num_layers=local.num_layers,
         intermediate_size=local.intermediate_size,
+        budget_bytes=tile_bytes,
     )
     return model
 
