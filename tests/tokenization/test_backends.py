@@ -231,3 +231,15 @@ def test_a_space_that_is_put_inside_a_text_too_is_refused(trained_folders: dict[
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     with pytest.raises(ModelError, match="otherwise without the parts that longdoc leaves out cannot be used"):
         Vocabulary.load(tmp_path)
+
+
+@pytest.mark.parametrize("flag", ["special", "single_word", "lstrip", "rstrip"])
+def test_white_space_that_is_more_than_text_is_never_matched(
+    trained_folders: dict[str, Path], tmp_path: Path, flag: str
+) -> None:
+    token = {"id": 9000, "content": "  ", "single_word": False, "lstrip": False, "rstrip": False, "normalized": True}
+    folder = change(trained_folders["gpt2"], tmp_path, added_tokens=[token | {"special": False, flag: True}])
+    vocabulary = Vocabulary.load(folder)
+    bare = Vocabulary.load(trained_folders["gpt2"])
+    assert vocabulary.encode("a  b").tolist() == bare.encode("a  b").tolist()
+    assert vocabulary.backend == "tiktoken"
