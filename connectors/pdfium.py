@@ -81,11 +81,8 @@ def _bookmarks(file: Any) -> Iterator[Bookmark]:
 
 
 def _destination(file: Any, entry: Any) -> tuple[int | None, float | None]:
+    # Where the entry has an action in place of a destination, pdfium takes that of the action.
     target = c.FPDFBookmark_GetDest(file, entry)
-    if not target:
-        action = c.FPDFBookmark_GetAction(entry)
-        is_jump = action and c.FPDFAction_GetType(action) == c.PDFACTION_GOTO
-        target = c.FPDFAction_GetDest(file, action) if is_jump else None
     if not target:
         return None, None
     page = c.FPDFDest_GetDestPageIndex(file, target)

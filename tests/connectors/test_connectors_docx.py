@@ -97,6 +97,15 @@ def test_a_paragraph_of_its_own_level_is_a_heading_and_level_nine_is_none() -> N
     assert [s.title for s in document.segments if s.title] == ["One", "Two"]
 
 
+def test_a_style_goes_before_the_one_that_it_is_based_on() -> None:
+    styles = (
+        '<w:style w:styleId="H"><w:name w:val="heading 1"/></w:style><w:style w:styleId="X"><w:basedOn w:val="H"/>'
+        '<w:pPr><w:outlineLvl w:val="9"/></w:pPr></w:style>'
+    )
+    document = book(members(p("One", style="H"), p("a"), p("Plain", style="X"), p("Two", style="H"), styles=styles))
+    assert [s.title for s in document.segments if s.title] == ["One", "Two"]
+
+
 def test_without_a_styles_part_words_own_identifiers_hold() -> None:
     files = members(p("One", style="Heading1"), p("a"), p("Two", style="Heading1"), p("b"))
     del files["word/styles.xml"]
@@ -210,6 +219,8 @@ def test_notes_of_one_identifier_and_notes_in_the_wrong_place_are_text() -> None
         .replace("</w:footnotes>", f'<w:footnote w:id="2">{p("two")}</w:footnote></w:footnotes>')
     )
     assert book(files | {"word/footnotes.xml": twice.encode()}).text == b"a\n\none\n\ntwo"
+    outside = files["word/footnotes.xml"].decode().replace("</w:footnotes>", f"{p('outside')}</w:footnotes>")
+    assert book(files | {"word/footnotes.xml": outside.encode()}).text == b"a\n\none\n\noutside"
     assert text(p("a"), "<w:footnote>" + p("lost") + "</w:footnote>", p("b")) == "a\n\nlost\n\nb"
 
 

@@ -54,8 +54,10 @@ def test_damaged_main_parts_balance_or_have_a_reason(main: bytes) -> None:
 def test_damage_to_other_parts_leaves_the_document_readable(data: st.DataObject, name: str) -> None:
     raw = write(FILES | {name: data.draw(mutations(FILES[name]))})
     document = read_or_refuse(raw, "a.docx")
-    assert isinstance(document, Document)
-    assert "One" in document.text.decode()
+    # The package's own relationships may lead to another part than the document.
+    if name != "_rels/.rels":
+        assert isinstance(document, Document)
+        assert "One" in document.text.decode()
 
 
 @settings(max_examples=60)
@@ -122,7 +124,8 @@ def books(draw: st.DrawFn) -> tuple[list[str], dict[str, str], list[str]]:
         kind = draw(st.sampled_from(["p", "heading", "table", "note", "box", "deleted"]))
         words = draw(st.lists(WORDS, min_size=1, max_size=3))
         if kind == "table":
-            body.append(table(tuple(words), tuple(words)))
+            row = tuple(p(r(word)) for word in words)
+            body.append(table(row, row))
             wanted += words * 2
         elif kind == "note":
             key = str(len(notes) + 2)

@@ -37,6 +37,13 @@ def test_an_outline_names_chapters_where_its_height_leads() -> None:
     assert found[2][1].startswith("The Carpet-Bag\n")
 
 
+def test_of_several_lines_that_say_the_title_the_nearest_is_the_heading() -> None:
+    pdf = SmallPdf()
+    pdf.page(lines("Loomings", "7", "Loomings", "Call me Ishmael.", leading=40))
+    pdf.outline([(0, "Loomings", 0, 645)])
+    assert [text for _, text in texts(book(pdf.write()))] == ["Loomings\n7\n", "Loomings\nCall me Ishmael."]
+
+
 def test_entries_of_an_outline_nest_and_those_of_one_place_are_joined() -> None:
     found = chapters(
         outline=[(0, "Part One", 0, None), (1, "Loomings", 0, None), (1, "Years", 1, 740), (2, "Bag", 1, 490)]
@@ -52,7 +59,7 @@ def test_an_outline_that_leads_nowhere_or_in_circles_names_what_it_can() -> None
     second = next(number for number, body in pdf.objects.items() if b"/Prev" in body)
     pdf.objects[second] = pdf.objects[second].replace(b"/Dest", b"/Next %d 0 R /First %d 0 R /Dest" % (first, second))
     assert titles(book(pdf.write())) == ["One: Two"]
-    pdf.objects[second] = pdf.objects[second].replace(b"/Fit", b"/Fit").replace(b"[", b"[99")
+    pdf.objects[second] = pdf.objects[second].replace(b"[", b"[99")
     assert titles(book(pdf.write())) == ["One"]
 
 

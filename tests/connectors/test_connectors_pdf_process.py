@@ -1,7 +1,5 @@
 """The process that runs pdfium: whatever happens to it is told in words, and the one that asked goes on."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import psutil
@@ -114,19 +112,20 @@ def test_a_page_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None
     assert "stand still" in str(error)
 
 
-def test_progress_is_counted_from_the_last_record() -> None:
+def test_progress_is_counted_from_the_last_record(monkeypatch: pytest.MonkeyPatch) -> None:
     script = (
-        "import time; from connectors import pdf_worker\n"
-        "pdf_worker.CPU_SECONDS_A_RECORD = 0.2\n"
-        "def work():\n"
-        "    start = time.process_time()\n"
-        "    while time.process_time() < start + 0.1: pass\n"
-        "for _ in range(4): pdf_worker._expect_progress(); work()\n"
-        "print('alive', flush=True)\n"
-        "work(); work(); work()"
+        "import time; from connectors import pdf_worker, pdfium; from connectors.pdf_records import *\n"
+        "pdf_worker.CPU_SECONDS_A_RECORD = 0.8\n"
+        "def records(raw):\n"
+        "    yield FileFacts(num_pages=4, info={}, language='', is_rebuilt=False, bookmarks=(), attachments=())\n"
+        "    for index in range(4):\n"
+        "        start = time.process_time()\n"
+        "        while time.process_time() < start + 0.3: pass\n"
+        "        yield Page(index=index, text='slow')\n"
+        "pdfium.records = records; pdf_worker.main()"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
-    assert (done.stdout, done.returncode) == (b"alive\n", -27)
+    monkeypatch.setattr(pdf_process, "_WORKER", ("-c", script))
+    assert read_pdf(RAW, path=Path("book.pdf")).text == b"slow\n\nslow\n\nslow\n\nslow"
 
 
 def test_no_process_stays_behind() -> None:
