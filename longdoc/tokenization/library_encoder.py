@@ -200,6 +200,4 @@ def _by_words(file: TokenizerFile) -> dict[str, Any]:
     step = file.plain["pre_tokenizer"]
     if step is None or step["type"] == "Split":
         return _WORDS
-    if step.get("split", True):
-        return dict(step)
     return {"type": "Sequence", "pretokenizers": [step, _WORDS]}
