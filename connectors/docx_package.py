@@ -15,8 +15,11 @@ from connectors.archive_layout import Member
 from connectors.decode import Decoded
 from connectors.markup import decode_markup
 from connectors.xml_tree import Element, XmlError, parse_xml
+from longdoc.errors import DocumentError
 from longdoc.records import display
 
+#: A tree takes up to twenty times the memory of its XML.
+MOST_XML = 128 << 20
 _ROOT = ""
 _SEVERAL = re.compile(r"\s*;\s*")
 # By the folder below the main part's, or the name.
@@ -67,10 +70,17 @@ class Package:
         return [] if part is None else list(_relationships(part.root, folder))
 
     def read(self, name: str) -> Part | None:
-        """The XML of a member, None where there is no such member. Raises `MemberError` and `XmlError`."""
+        """The XML of a member, None where there is no such member.
+
+        Raises `MemberError` and `XmlError`, and `DocumentError` `too_large_when_expanded` before anything is expanded.
+        """
         member = self.archive.find(name)
         if member is None:
             return None
+        if member.num_bytes_content > MOST_XML:
+            cause = f"{display(self.archive.subject)}: {display(name)} expands to more than {MOST_XML >> 20} MiB of XML"
+            message = f"{cause}. Leave it out, or split it."
+            raise DocumentError(message, stage="read", reason="too_large_when_expanded")
         content = self.archive.read(member)
         decoded = decode_markup(content)
         if "<!DOCTYPE" in decoded.text or "<!ENTITY" in decoded.text:

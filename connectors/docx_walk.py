@@ -41,18 +41,22 @@ def read_part(root: Element, styles: Styles) -> PartReading:
 
 @dataclass(slots=True, kw_only=True)
 class _Walk:
-    """The walk. `skipped` is the depth in an element that is left unread for `reason`."""
+    """The walk. `skipped` is the depth in an element that is left unread for `reason`.
+
+    `choices` holds the first `mc:Choice` of what comes in several forms.
+    """
 
     styles: Styles
     state: State = field(default_factory=State)
     skipped: int = 0
     reason: str = ""
+    choices: dict[Element, Element | None] = field(default_factory=dict)
 
     def start(self, element: Element) -> None:
         """An element begins."""
         state, name = self.state, name_of(element)
         state.number += 1
-        if self.skipped or (reason := _reason(name, element)):
+        if self.skipped or (reason := self._reason(name, element)):
             self.reason = self.reason if self.skipped else reason
             self.skipped += 1
             state.reading.unread[state.number] = self.reason
@@ -71,6 +75,16 @@ class _Walk:
         if action := self.state.ends.pop(element, None):
             action()
         self.state.leave(name_of(element))
+
+    def _reason(self, name: str, element: Element) -> str:
+        """Why an element and all in it is left unread, or nothing."""
+        if name not in ("mc:Fallback", "mc:Choice"):
+            return _UNREAD.get(name, "")
+        # Of the forms in which something is there, the first is the richest.
+        above = element.getparent()
+        if above not in self.choices:
+            self.choices[above] = child(above, "mc:Choice")
+        return "" if self.choices[above] in (element, None) else "fallback"
 
     def paragraph(self, element: Element) -> None:
         """17.3.1.22: a heading, a caption, an entry of a list, or a block."""
@@ -164,16 +178,6 @@ class _Walk:
     def chunk(self, element: Element) -> None:
         """17.17.2.1: another document that Word would put in here when it opens this one."""
         self.state.story.steps.append(Step("chunk", (attribute(element, "r:id"),)))
-
-
-def _reason(name: str, element: Element) -> str:
-    """Why an element and all in it is left unread, or nothing."""
-    if name in ("mc:Fallback", "mc:Choice"):
-        # Of the forms in which something is there, the first is the richest.
-        above = element.getparent()
-        first = None if above is None else next((each for each in above if name_of(each) == "mc:Choice"), element)
-        return "" if first is element or first is None else "fallback"
-    return _UNREAD.get(name, "")
 
 
 _STARTERS: dict[str, Callable[[_Walk, Element], None]] = {

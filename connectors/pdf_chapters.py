@@ -19,6 +19,8 @@ _BOLD = 600
 # Lines further apart than this many lines are apart.
 _GAP = 1.35
 _MOST_TITLE_LINES = 4
+# What may stand before a title in its line, such as `Chapter XII`.
+_LONGEST_NUMBER = 12
 _NOT_LETTERS = re.compile(r"[\W_]+")
 
 
@@ -42,18 +44,20 @@ def find_beginnings(pages: Sequence[Page], bookmarks: Iterable[Bookmark]) -> lis
 
 def _by_outline(pages: Sequence[Page], bookmarks: Iterable[Bookmark]) -> Iterator[Beginning]:
     at = {page.index: number for number, page in enumerate(pages)}
+    said: dict[int, list[str]] = {}
     for bookmark in bookmarks:
         title = " ".join(bookmark.title.replace("\0", " ").split())
         if title and bookmark.page in at:
             number = at[bookmark.page]
-            yield Beginning(number, _start_on(pages[number], title, bookmark.top), title)
+            page = pages[number]
+            if number not in said:
+                said[number] = [_letters(_text_of(page, line)) for line in range(len(page.lines))]
+            yield Beginning(number, _start_on(page.lines, said[number], _letters(title), bookmark.top), title)
 
 
-def _start_on(page: Page, title: str, top: float | None) -> int:
+def _start_on(lines: Sequence[Line], said: Sequence[str], wanted: str, top: float | None) -> int:
     """The line that says the title, of several the nearest to where the outline leads; else the line there."""
-    wanted = _letters(title)
-    lines = page.lines
-    named = [number for number in range(len(lines)) if wanted and _says(page, number, wanted)]
+    named = [number for number in range(len(lines)) if wanted and _says(said, number, wanted)]
     if named:
         return lines[min(named, key=lambda number: 0.0 if top is None else abs(lines[number].top - top))].start
     if top is not None:
@@ -63,14 +67,16 @@ def _start_on(page: Page, title: str, top: float | None) -> int:
     return 0
 
 
-def _says(page: Page, number: int, wanted: str) -> bool:
+def _says(said: Sequence[str], number: int, wanted: str) -> bool:
     """Whether a title begins in this line: alone, behind its number, or going on in the lines below."""
-    said = ""
-    for line in range(number, min(number + _MOST_TITLE_LINES, len(page.lines))):
-        said += _letters(_text_of(page, line))
-        if said == wanted or (line == number and said.endswith(wanted) and len(said) <= len(wanted) + 12):
+    so_far = ""
+    for line in said[number : number + _MOST_TITLE_LINES]:
+        so_far += line
+        if so_far == wanted or (
+            so_far is line and line.endswith(wanted) and len(line) <= len(wanted) + _LONGEST_NUMBER
+        ):
             return True
-        if len(said) >= len(wanted):
+        if len(so_far) >= len(wanted):
             return False
     return False
 

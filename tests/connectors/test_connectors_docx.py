@@ -464,6 +464,24 @@ def test_old_documents_and_those_with_a_password_are_told_apart() -> None:
     assert refused(old + "EncryptedPackage".encode("utf-16-le"), "book.docx").reason == "encrypted"
 
 
+def test_parts_that_expand_without_measure_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("connectors.docx_package.MOST_XML", 1 << 20)
+    raw = write(members(*["<w:p/>" * 300_000], p("a")))
+    assert len(raw) < 20_000
+    error = refused(raw)
+    assert error.reason == "too_large_when_expanded"
+    assert "word/document.xml expands to more than 1 MiB of XML" in str(error)
+
+
+def test_many_forms_of_one_thing_take_no_square_of_time() -> None:
+    forms = (
+        "<mc:AlternateContent>"
+        + "<mc:Fallback/>" * 50_000
+        + "<mc:Choice><w:t>c</w:t></mc:Choice></mc:AlternateContent>"
+    )
+    assert text(p(f"<w:r>{forms}</w:r>")) == "c"
+
+
 def test_deep_trees_end_in_words() -> None:
     deep = "<w:ins>" * 1500 + r("deep") + "</w:ins>" * 1500
     assert text(p(deep)) == "deep"
