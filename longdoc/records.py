@@ -26,7 +26,7 @@ def display(path: bytes | str) -> str:
     be written to any file or table. What was made for people once stays as it is.
     """
     text = path.decode("utf-8", errors="surrogateescape") if isinstance(path, bytes) else path
-    return "".join(char if char.isprintable() else _escaped(char) for char in text)
+    return text if text.isprintable() else "".join(char if char.isprintable() else _escaped(char) for char in text)
 
 
 def _escaped(char: str) -> str:
@@ -222,6 +222,20 @@ class StreamingRef(DocumentRef, Protocol):
     def stream(self) -> Iterator[tuple[Segment, bytes]]:
         """Every segment with its text in UTF-8, exactly as `read` has them. Raises `DocumentError` where that does."""
         ...
+
+
+def head_of(ref: StreamingRef, *, text: bytes = b"", segments: tuple[Segment, ...] = ()) -> Document:
+    """The document of a reference that streams: what is known before its segments, and those where they are given."""
+    return Document(
+        kind=ref.kind,
+        source_uri=ref.source_uri,
+        revision=None if ref.revision is None else display(ref.revision),
+        commit_id=ref.version if ref.kind == "repository" else None,
+        title=ref.title,
+        num_bytes_source=ref.num_bytes_source,
+        text=text,
+        segments=segments,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

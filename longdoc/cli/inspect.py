@@ -7,7 +7,6 @@ documents, needs a model's tokenizer only to count tokens, writes nothing.
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import click
@@ -75,11 +74,9 @@ class _Counter:
     @classmethod
     def of(cls, name: str) -> "_Counter":
         """Raises `ModelError` for a model that is unknown, out of reach, or has another kind of tokenizer."""
-        from longdoc.model.sources import find_model
-        from longdoc.tokenization.vocabulary import Vocabulary
+        from longdoc.model.tokenizer import find_vocabulary
 
-        local = find_model(name, report=lambda line: click.echo(line, err=True))
-        vocabulary = Vocabulary.load(Path(local.folder))
+        vocabulary = find_vocabulary(name, report=lambda line: click.echo(line, err=True))
 
         def count(text: bytes) -> int | None:
             try:
@@ -87,7 +84,7 @@ class _Counter:
             except DocumentError:
                 return None
 
-        return cls(local.name, count)
+        return cls(name, count)
 
 
 def _trees(

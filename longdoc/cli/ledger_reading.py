@@ -14,7 +14,7 @@ import click
 from longdoc.cli.printing import short_name
 from longdoc.errors import DocumentError, ensure
 from longdoc.estimate import format_bytes
-from longdoc.records import Document, DocumentRef, Segment, Source, StreamingRef, Unreadable, display
+from longdoc.records import Document, DocumentRef, Segment, Source, StreamingRef, Unreadable, head_of
 
 #: Tokens of a segment's text in UTF-8; None where the vocabulary cannot express it.
 CountTokens = Callable[[bytes], int | None]
@@ -99,17 +99,7 @@ def read_documents(sources: Sequence[Source]) -> Iterator[OpenDocument | Failure
 def _open(ref: DocumentRef) -> OpenDocument:
     progress = _Progress(ref)
     if isinstance(ref, StreamingRef):
-        head = Document(
-            kind=ref.kind,
-            source_uri=ref.source_uri,
-            revision=None if ref.revision is None else display(ref.revision),
-            commit_id=ref.version if ref.kind == "repository" else None,
-            title=ref.title,
-            num_bytes_source=ref.num_bytes_source,
-            text=b"",
-            segments=(),
-        )
-        return OpenDocument(ref=ref, head=head, segments=progress.along(ref.stream()))
+        return OpenDocument(ref=ref, head=head_of(ref), segments=progress.along(ref.stream()))
     document = ref.read()
     pieces = ((segment, document.segment_text(segment)) for segment in document.segments)
     return OpenDocument(ref=ref, head=document, segments=progress.along(pieces))

@@ -1,19 +1,17 @@
 """A document as token ids: each segment by itself, long ones in pieces, blobs from the cache, all of it checked.
 
-A segment's edge is always a token boundary, so that a blob has the same token ids in every commit. Owns the check that
-the ids stand for exactly the document's bytes, segment by segment, and the warning where the model's own tokenizer
-would have changed some of them; refuses text that its vocabulary cannot express.
+A segment's edge is always a token boundary, so that a blob has the same token ids in every commit. Owns the ways into
+`SegmentEncoder` for a document that was read, and the warning where the model's own tokenizer would have changed some
+of its text; refuses text that its vocabulary cannot express.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
-import numpy as np
-
-from longdoc.errors import DocumentError, ensure
-from longdoc.records import Document, Int32s, Segment, TokenSequence
-from longdoc.tokenization.cache import TokenCache, TokenKey
-from longdoc.tokenization.seams import cut
+from longdoc.errors import DocumentError
+from longdoc.records import Document, Int32s, TokenSequence
+from longdoc.tokenization.cache import TokenCache
+from longdoc.tokenization.segments import SegmentEncoder, place_of
 from longdoc.tokenization.set_aside import BYTE_WITHOUT_TOKEN, places_without_token, set_aside
 from longdoc.tokenization.vocabulary import Vocabulary
 
@@ -38,16 +36,27 @@ def encode_document(
     `encode_pieces` turns texts into token ids, in order; without it they are encoded here, one after another. Raises
     `DocumentError` where text cannot be encoded, or the ids do not stand for exactly the text.
     """
-    _refuse_missing_bytes(document, vocabulary)
-    segments = [segment for segment in document.segments if segment.text_byte_stop > segment.text_byte_start]
-    keys = {} if cache is None else _keys(segments, vocabulary)
-    known = {} if cache is None else _known(cache, keys, document, vocabulary)
-    todo = [segment for segment in segments if segment.segment_index not in known]
+    refuse_missing_bytes(document, vocabulary)
     encode = encode_pieces or (lambda texts: [vocabulary.encode(text) for text in texts])
-    fresh = _encode_segments(document, todo, vocabulary, encode, piece_chars)
-    if cache is not None:
-        cache.put_many({keys[at]: token_ids for at, token_ids in fresh.items() if at in keys})
-    return _join(document, vocabulary, known | fresh)
+    pieces = _AtOnce(encode)
+    encoder = SegmentEncoder(vocabulary=vocabulary, pieces=pieces, cache=cache, piece_chars=piece_chars)
+    for segment in document.segments:
+        encoder.add(segment, document.segment_text(segment))
+    return encoder.finish(document)
+
+
+@dataclass(slots=True)
+class _AtOnce:
+    """Texts that are encoded together when all of them are there."""
+
+    _encode: EncodePieces
+    _texts: list[bytes] = field(default_factory=list)
+
+    def put(self, text: bytes) -> None:
+        self._texts.append(text)
+
+    def results(self) -> Sequence[Int32s]:
+        return self._encode([text.decode("utf-8") for text in self._texts])
 
 
 def encode_setting_aside(
@@ -97,91 +106,13 @@ def batch_texts(texts: Sequence[str]) -> Iterator[list[str]]:
         yield batch
 
 
-def _encode_segments(
-    document: Document, segments: list[Segment], vocabulary: Vocabulary, encode: EncodePieces, piece_chars: int
-) -> dict[int, Int32s]:
-    """Token ids by segment index. Texts that repeat (the newline between files, headers alike) are encoded once."""
-    pieces_of: dict[bytes, list[int]] = {}
-    pieces: list[str] = []
-    for segment in segments:
-        text = document.segment_text(segment)
-        if text not in pieces_of:
-            cuts = cut(text.decode("utf-8"), piece_chars) if vocabulary.can_be_cut else [text.decode("utf-8")]
-            pieces_of[text] = list(range(len(pieces), len(pieces) + len(cuts)))
-            pieces += cuts
-    encoded = encode(pieces) if pieces else []
-    ensure(len(encoded) == len(pieces), f"{len(encoded)} of {len(pieces)} pieces came back encoded")
-    joined = {text: np.concatenate([encoded[at] for at in places]) for text, places in pieces_of.items()}
-    by_segment = {segment.segment_index: joined[document.segment_text(segment)] for segment in segments}
-    for segment in segments:
-        if not _stand_for(by_segment[segment.segment_index], segment, document, vocabulary):
-            raise DocumentError(
-                f"{_place(document, segment)}: its tokens do not stand for exactly its text; report this with the file",
-                stage="encode",
-                reason="tokens_differ_from_text",
-            )
-    return by_segment
-
-
-def _stand_for(token_ids: Int32s, segment: Segment, document: Document, vocabulary: Vocabulary) -> bool:
-    return vocabulary.decode(token_ids) == document.segment_text(segment)
-
-
-def _keys(segments: Iterable[Segment], vocabulary: Vocabulary) -> dict[int, TokenKey]:
-    return {
-        segment.segment_index: TokenKey(
-            blob_id=segment.blob_id, encoding=segment.encoding or "", tokenizer_sha256=vocabulary.identity
-        )
-        for segment in segments
-        if segment.blob_id is not None
-    }
-
-
-def _known(
-    cache: TokenCache, keys: dict[int, TokenKey], document: Document, vocabulary: Vocabulary
-) -> dict[int, Int32s]:
-    """The cached ids by segment index, where they stand for the segment's text: a connector may read a blob anew."""
-    found = cache.get_many(keys.values())
-    return {
-        at: found[key]
-        for at, key in keys.items()
-        if key in found and _stand_for(found[key], document.segments[at], document, vocabulary)
-    }
-
-
-def _join(document: Document, vocabulary: Vocabulary, by_segment: dict[int, Int32s]) -> TokenSequence:
-    nothing = np.zeros(0, dtype=np.int32)
-    ids = [by_segment.get(segment.segment_index, nothing) for segment in document.segments]
-    token_ids = np.concatenate([nothing, *ids])
-    byte_starts = np.zeros(len(token_ids) + 1, dtype=np.int64)
-    np.cumsum(vocabulary.token_num_bytes[token_ids], out=byte_starts[1:])
-    segment_starts = np.zeros(len(ids) + 1, dtype=np.int64)
-    np.cumsum([len(some) for some in ids], out=segment_starts[1:])
-    wanted = [*(segment.text_byte_start for segment in document.segments), len(document.text)]
-    ensure(
-        byte_starts[segment_starts].tolist() == wanted,
-        f"{document.source_uri}: tokens were lost or doubled where segments were joined",
-    )
-    return TokenSequence(
-        token_ids=token_ids,
-        byte_starts=byte_starts,
-        segment_starts=segment_starts,
-        prefix_token_ids=vocabulary.prefix_token_ids,
-        suffix_token_ids=vocabulary.suffix_token_ids,
-    )
-
-
-def _refuse_missing_bytes(document: Document, vocabulary: Vocabulary) -> None:
+def refuse_missing_bytes(document: Document, vocabulary: Vocabulary) -> None:
+    """Raise `DocumentError` where the text holds a byte that has no token."""
     for segment, line, byte in places_without_token(document, vocabulary.missing_bytes):
         raise DocumentError(
-            f"{_place(document, segment)}, line {line}: byte 0x{byte:02x} has no token in this model's "
+            f"{place_of(document, segment)}, line {line}: byte 0x{byte:02x} has no token in this model's "
             "vocabulary; leave the file out (--exclude) or use another model",
             stage="encode",
             reason=BYTE_WITHOUT_TOKEN,
             needs="a model whose vocabulary has all bytes",
         )
-
-
-def _place(document: Document, segment: Segment) -> str:
-    name = segment.display_path or segment.title
-    return f"{document.source_uri}: {name}" if name else document.source_uri

@@ -5,16 +5,20 @@ Refuses to change a single byte of any other file; no byte is dropped, replaced 
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from longdoc.records import Document, Segment
 
 BYTE_WITHOUT_TOKEN = "byte_without_token"  # noqa: S105, a reason
+# RFC 3629, section 1: no text in UTF-8 holds them, and many a vocabulary lacks them.
+_NOT_IN_UTF8 = bytes((0xC0, 0xC1, *range(0xF5, 0x100)))
 
 
 def places_without_token(document: Document, missing: bytes) -> Iterator[tuple[Segment, int, int]]:
     """For each segment that holds bytes of `missing`: the segment, the line (from 1) of the first, and that byte."""
+    # Looking for one byte is many times as fast as for one of several, and most texts hold none of them.
+    missing = bytes(byte for byte in missing if byte not in _NOT_IN_UTF8 and byte in document.text)
     if not missing:
         return
     pattern = re.compile(b"[" + re.escape(missing) + b"]")
@@ -31,11 +35,17 @@ def set_aside(document: Document, missing: bytes) -> Document:
     `byte_without_token`, its title says which byte and where. Its header and padding go. A unit that is no file (the
     repository's header) stays as it is.
     """
+    return set_aside_from(document, missing)[0]
+
+
+def set_aside_from(document: Document, missing: bytes) -> tuple[Document, Sequence[int]]:
+    """The same, and the index that each of its segments had before."""
     titles = _titles(document, missing)
     if not titles:
-        return document
+        return document, range(len(document.segments))
     segments: list[Segment] = []
     texts: list[bytes] = []
+    before: list[int] = []
     byte = char = 0
     for segment in document.segments:
         if segment.unit in titles:
@@ -44,11 +54,12 @@ def set_aside(document: Document, missing: bytes) -> Document:
             segment = _without_text(segment, titles[segment.unit])
         else:
             texts.append(document.segment_text(segment))
+        before.append(segment.segment_index)
         segments.append(_moved(segment, len(segments), byte, char))
         byte, char = segments[-1].text_byte_stop, segments[-1].char_stop
     remaining = replace(document, text=b"".join(texts), segments=tuple(segments))
     remaining.check()
-    return remaining
+    return remaining, before
 
 
 def _titles(document: Document, missing: bytes) -> dict[int, str]:

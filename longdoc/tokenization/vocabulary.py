@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from longdoc.errors import ModelError
-from longdoc.records import Int32s, display
+from longdoc.records import Int32s, Int64s, display
 from longdoc.tokenization.convert import NotOneTable, convert, isolates_digits
 from longdoc.tokenization.encoders import Encoder
 from longdoc.tokenization.library_encoder import LibraryEncoder
@@ -29,6 +29,7 @@ from longdoc.tokenization.proof import (
 )
 from longdoc.tokenization.runs import LONGEST_RUN
 from longdoc.tokenization.table_encoder import TableEncoder
+from longdoc.tokenization.token_bytes import TokenBytes
 from longdoc.tokenization.tokenizer_file import TokenizerFile, parse, unsupported
 from longdoc.tokenization.unicode_form import num_changed
 
@@ -94,6 +95,18 @@ class Vocabulary:
         if ids and min(ids) < 0:
             raise IndexError(f"token id {min(ids)} is negative")
         return b"".join(map(self._bytes_of_id.__getitem__, ids))
+
+    def are_text(self, token_ids: Int32s, text: bytes) -> bool:
+        """Whether token ids stand for exactly this text. Raises `IndexError` for an id outside the vocabulary."""
+        return self._token_bytes.are_text(token_ids, text)
+
+    def byte_starts(self, token_ids: Int32s) -> Int64s:
+        """Where each of N tokens starts in their text: int64 [N + 1], the last one is the length of the text."""
+        return self._token_bytes.byte_starts(token_ids)
+
+    @functools.cached_property
+    def _token_bytes(self) -> TokenBytes:
+        return TokenBytes(self._bytes_of_id)
 
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes that one token stands for."""

@@ -1,0 +1,131 @@
+"""Processes that encode texts, for whoever has no Ray at hand; threads stall (tiktoken#530).
+
+Owns their number, how they come by the vocabulary, and the batches: texts go out in UTF-8 and come back as one array,
+so that handing over costs little. Where this process has one thread they are forked from it, with the vocabulary
+already there; where it has more, which a fork would leave behind in the middle of their work, they start anew.
+"""
+
+import multiprocessing
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+
+from longdoc.errors import DocumentError, InfrastructureError
+from longdoc.machine import num_cores
+from longdoc.records import Int32s
+from longdoc.tokenization.set_aside import BYTE_WITHOUT_TOKEN
+from longdoc.tokenization.vocabulary import Vocabulary
+
+#: Bytes of a batch: about 15 ms of work, so that all processes are kept busy to the end.
+BATCH_BYTES = 250_000
+# What a text costs beside its bytes, in bytes that could be encoded in that time.
+_BYTES_A_TEXT = 100
+
+_Encoded = tuple[Int32s, list[int]]
+_vocabulary: Vocabulary | None = None
+_NOTHING = np.zeros(0, dtype=np.int32)
+
+
+class EncodingPool:
+    """Processes with one model's vocabulary. They start with the block that it is the context of, and end with it.
+
+    Open it before anything that talks to another process through a pipe: what is forked holds the pipe open too.
+    """
+
+    def __init__(self, folder: Path, *, num_processes: int | None = None) -> None:
+        self.is_forked = sys.platform == "linux" and threading.active_count() == 1
+        if self.is_forked:
+            _load(folder)  # before they are forked, so that all share it
+        self._executor = ProcessPoolExecutor(
+            num_processes or num_cores(),
+            multiprocessing.get_context("fork" if self.is_forked else "spawn"),
+            initializer=_begin,
+            initargs=(folder,),
+        )
+        # Forked processes start all together with the first call, whatever it is; others with the calls.
+        self._executor.submit(_encode, [])
+
+    def submit(self, texts: Sequence[bytes]) -> "Future[_Encoded]":
+        """Have texts encoded: their ids end to end, and how many each has."""
+        return self._executor.submit(_encode, list(texts))
+
+    def __enter__(self) -> "EncodingPool":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._executor.shutdown(wait=True, cancel_futures=True)
+
+
+@dataclass(slots=True)
+class PooledPieces:
+    """Texts of one document that are encoded by a pool, from the first full batch on; see `segments.Pieces`."""
+
+    _pool: EncodingPool
+    _batch: list[bytes] = field(default_factory=list)
+    _num_bytes: int = 0
+    _under_way: list["Future[_Encoded]"] = field(default_factory=list)
+
+    def put(self, text: bytes) -> None:
+        """The next text, in UTF-8."""
+        self._batch.append(text)
+        self._num_bytes += len(text) + _BYTES_A_TEXT
+        if self._num_bytes >= BATCH_BYTES:
+            self._submit()
+
+    def results(self) -> Iterator[Int32s]:
+        """The ids of every text, in order, as they come.
+
+        Raises `DocumentError` where one cannot be encoded, `InfrastructureError` where a process was killed.
+        """
+        self._submit()
+        for future in self._under_way:
+            try:
+                token_ids, counts = future.result()
+            except BrokenProcessPool as error:
+                raise InfrastructureError(
+                    "a process that encodes was killed, perhaps for want of memory. Make room, then run again."
+                ) from error
+            stops = np.cumsum(counts)
+            yield from np.split(token_ids, stops[:-1])
+
+    def _submit(self) -> None:
+        if self._batch:
+            self._under_way.append(self._pool.submit(self._batch))
+            self._batch, self._num_bytes = [], 0
+
+
+def _begin(folder: Path) -> None:
+    # Ctrl-C goes to the whole process group; the parent ends its processes itself.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _load(folder)
+
+
+def _load(folder: Path) -> None:
+    global _vocabulary
+    _vocabulary = Vocabulary.load(folder)
+
+
+def _encode(texts: Sequence[bytes]) -> _Encoded:
+    encoded = [_encode_one(text) for text in texts]
+    return np.concatenate([_NOTHING, *encoded]), list(map(len, encoded))
+
+
+def _encode_one(text: bytes) -> Int32s:
+    """The ids of one text; none at all where a byte has no token, for what is then set aside or refused by its name."""
+    assert _vocabulary is not None
+    try:
+        return _vocabulary.encode(text.decode("utf-8"))
+    except DocumentError as error:
+        if error.reason != BYTE_WITHOUT_TOKEN:
+            raise
+        return _NOTHING

@@ -1,0 +1,46 @@
+"""The bytes that token ids stand for: are they a text, and where in it does each token start?
+
+Owns one table of all tokens' bytes in Arrow's layout, whose `take` puts the bytes of many tokens together in a tenth of
+the time of joining bytes objects.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from longdoc.records import Int32s, Int64s
+
+# Tokens that are looked at together: their bytes stay in the processor's cache.
+_BLOCK = 1 << 16
+
+
+class TokenBytes:
+    """The bytes of every id of a vocabulary."""
+
+    def __init__(self, bytes_of_id: Sequence[bytes]) -> None:
+        self._table = pa.array(bytes_of_id, pa.large_binary())
+        self._num_bytes: Int64s = np.fromiter(map(len, bytes_of_id), dtype=np.int64)
+
+    def are_text(self, token_ids: Int32s, text: bytes) -> bool:
+        """Whether these tokens stand for exactly this text. Raises `IndexError` for an id outside the vocabulary."""
+        whole, start = pa.py_buffer(text), 0
+        for first in range(0, len(token_ids), _BLOCK):
+            taken = self._table.take(pa.array(token_ids[first : first + _BLOCK]))
+            _, offsets, found = taken.buffers()
+            num_bytes = int(np.frombuffer(offsets, dtype=np.int64)[len(taken)])
+            if start + num_bytes > len(text) or not whole.slice(start, num_bytes).equals(found.slice(0, num_bytes)):
+                return False
+            start += num_bytes
+        return start == len(text)
+
+    def byte_starts(self, token_ids: Int32s) -> Int64s:
+        """Where each of N tokens starts in their text: int64 [N + 1], the last one is the length of the text."""
+        starts = np.empty(len(token_ids) + 1, dtype=np.int64)
+        starts[0] = 0
+        for first in range(0, len(token_ids), _BLOCK):
+            some = self._num_bytes[token_ids[first : first + _BLOCK]]
+            behind = starts[first + 1 : first + 1 + len(some)]
+            np.cumsum(some, out=behind)
+            behind += starts[first]
+        return starts
