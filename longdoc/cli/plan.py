@@ -49,6 +49,7 @@ def plan(
     from longdoc.runs.forecast import forecast
     from longdoc.runs.planning import find_documents
     from longdoc.runs.setup import grown, ring_spec
+    from longdoc.tokenization.pool import pool_where_worth_it
 
     selection = take_selection(options)
     config = RunConfig(output="", **options)
@@ -72,9 +73,10 @@ def plan(
             report=lambda line: click.echo(line, err=True),
         )
     forecasts = []
-    for ref in refs:
-        click.echo(f"reading {ref.source_uri}", err=True)
-        forecasts.append(forecast(ref, config, model, ring, rates))
+    with pool_where_worth_it(model.folder, max((ref.num_bytes_source for ref in refs), default=0)) as pool:
+        for ref in refs:
+            click.echo(f"reading {ref.source_uri}", err=True)
+            forecasts.append(forecast(ref, config, model, ring, rates, pool))
     problems = len(unreadable) + sum(found.problem is not None for found in forecasts)
     if as_json:
         rows = [asdict(found) for found in forecasts]

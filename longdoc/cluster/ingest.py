@@ -24,6 +24,8 @@ from longdoc.reporting import Fault
 from longdoc.ring.layout import Layout
 from longdoc.tokenization.cache import TokenCache
 from longdoc.tokenization.encode import batch_texts, encode_setting_aside
+from longdoc.tokenization.pool import EncodingPool
+from longdoc.tokenization.stream import read_and_encode
 from longdoc.tokenization.vocabulary import Vocabulary
 
 #: Characters of a text from which on further tasks help with the encoding.
@@ -39,18 +41,25 @@ def read_tokens(
     model_folder: str,
     prompt_token_ids: tuple[int, ...] = (),
     encode_pieces: EncodePieces | None = None,
+    pool: EncodingPool | None = None,
 ) -> tuple[Document, TokenSequence]:
-    """Read and encode one document, with a prompt before it. Raises `DocumentError` where the document is at fault."""
-    document = ref.read()
+    """Read and encode one document, with a prompt before it; in a pool where there is one.
+
+    Raises `DocumentError` where the document is at fault.
+    """
+    vocabulary = Vocabulary.load(Path(model_folder))
+    with TokenCache(cache_folder() / "tokens.sqlite") as cache:
+        if pool is not None:
+            document, sequence = read_and_encode(ref, vocabulary, pool, cache=cache)
+        else:
+            document = ref.read()
+            document, sequence = encode_setting_aside(document, vocabulary, cache=cache, encode_pieces=encode_pieces)
     if not document.text:
         raise DocumentError(
             f"{ref.source_uri} has no text to read: every part of it has a reason instead (see longdoc inspect).",
             stage="read",
             reason="empty",
         )
-    vocabulary = Vocabulary.load(Path(model_folder))
-    with TokenCache(cache_folder() / "tokens.sqlite") as cache:
-        document, sequence = encode_setting_aside(document, vocabulary, cache=cache, encode_pieces=encode_pieces)
     return document, replace(sequence, prefix_token_ids=(*sequence.prefix_token_ids, *prompt_token_ids))
 
 

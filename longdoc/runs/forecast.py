@@ -15,6 +15,7 @@ from longdoc.outputs.spans import plan_spans
 from longdoc.records import DocumentRef
 from longdoc.ring.layout import Layout
 from longdoc.runs.setup import capacity_of
+from longdoc.tokenization.pool import EncodingPool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,12 +42,17 @@ class DocumentForecast:
 
 
 def forecast(
-    ref: DocumentRef, config: RunConfig, model: LocalModel, ring: RingSpec, rates: Rates | None = None
+    ref: DocumentRef,
+    config: RunConfig,
+    model: LocalModel,
+    ring: RingSpec,
+    rates: Rates | None = None,
+    pool: EncodingPool | None = None,
 ) -> DocumentForecast:
-    """Read and encode one document, and apply the formulas to it."""
+    """Read and encode one document, in a pool where there is one, and apply the formulas to it."""
     known: dict[str, object] = {}
     try:
-        document, sequence = read_tokens(ref, str(model.folder), prompt_token_ids(config, model))
+        document, sequence = read_tokens(ref, str(model.folder), prompt_token_ids(config, model), pool=pool)
         shape = ModelShape.of(model, config.resolved_dtype, ring.device)
         num_tokens = sequence.num_model_tokens
         known |= {

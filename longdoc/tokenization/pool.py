@@ -5,6 +5,7 @@ so that handing over costs little. Where this process has one thread they are fo
 already there; where it has more, which a fork would leave behind in the middle of their work, they start anew.
 """
 
+import contextlib
 import multiprocessing
 import signal
 import sys
@@ -26,6 +27,8 @@ from longdoc.tokenization.vocabulary import Vocabulary
 
 #: Bytes of a batch: about 15 ms of work, so that all processes are kept busy to the end.
 BATCH_BYTES = 250_000
+#: Bytes of sources from which on a pool is worth its start.
+WORTH_BYTES = 8_000_000
 # What a text costs beside its bytes, in bytes that could be encoded in that time.
 _BYTES_A_TEXT = 100
 
@@ -64,6 +67,16 @@ class EncodingPool:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._executor.shutdown(wait=True, cancel_futures=True)
+
+
+@contextlib.contextmanager
+def pool_where_worth_it(folder: Path, num_bytes: int) -> "Iterator[EncodingPool | None]":
+    """A pool for sources of that many bytes; None for so few that they are encoded before it would be there."""
+    if num_bytes < WORTH_BYTES:
+        yield None
+        return
+    with EncodingPool(folder) as pool:
+        yield pool
 
 
 @dataclass(slots=True)

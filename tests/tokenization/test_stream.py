@@ -20,7 +20,7 @@ from longdoc.records import Document, DocumentKind, Segment, StreamingRef, Token
 from longdoc.tokenization import pool as pools
 from longdoc.tokenization.cache import TokenCache
 from longdoc.tokenization.encode import encode_setting_aside
-from longdoc.tokenization.pool import EncodingPool
+from longdoc.tokenization.pool import WORTH_BYTES, EncodingPool, pool_where_worth_it
 from longdoc.tokenization.stream import read_and_encode
 from longdoc.tokenization.vocabulary import Vocabulary
 
@@ -196,6 +196,13 @@ def test_beside_other_threads_processes_start_anew(lacking_folder: Path) -> None
     finally:
         done.set()
         thread.join()
+
+
+def test_a_pool_starts_only_where_it_is_worth_it(lacking_folder: Path) -> None:
+    with pool_where_worth_it(lacking_folder, WORTH_BYTES - 1) as nothing:
+        assert nothing is None
+    with pool_where_worth_it(lacking_folder, WORTH_BYTES) as started:
+        assert isinstance(started, EncodingPool)
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
