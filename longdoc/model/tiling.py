@@ -34,8 +34,9 @@ def token_tiles(num_tokens: int, tile_tokens: int) -> Iterator[slice]:
 
 
 def tile_tokens(bytes_per_token: int, budget_bytes: int = TILE_BYTES) -> int:
-    """How many tokens fit the budget, and at least 16."""
-    return max(SMALLEST_TILE, budget_bytes // max(1, bytes_per_token))
+    """How many tokens fit the budget, and at least 16; a power of two, as `onednn_linear` takes rows."""
+    fitting = max(SMALLEST_TILE, budget_bytes // max(1, bytes_per_token))
+    return 1 << (fitting.bit_length() - 1)
 
 
 def decoder_layers(model: nn.Module, num_layers: int) -> nn.ModuleList:

@@ -29,6 +29,7 @@ def test_tiles_cover_every_token_once_in_order(num_tokens: int, tile: int) -> No
 
 def test_a_tile_fits_its_budget_and_is_never_too_thin() -> None:
     assert tile_tokens(1000, 64_000) == 64
+    assert tile_tokens(1000, 127_999) == 64, "a power of two"
     assert tile_tokens(1 << 40, 1 << 20) == 16
     with pytest.raises(ValueError, match="a tile of 0 tokens"):
         token_tiles(5, 0)

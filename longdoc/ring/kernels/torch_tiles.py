@@ -1,8 +1,7 @@
 """Attention on CPUs in tiles of queries × keys, from torch's matrix products: every mask, softcap and width of values.
 
-Owns the choice of the matrix product and the sizes of tiles. float32 goes through oneDNN (`mkldnn::_linear_pointwise`,
-private to torch, checked with torch 2.13; this file is its only door), which uses 512-bit instructions on every CPU
-that has them, while MKL uses them on Intel's alone. Half precision is widened tile by tile and computed in float32.
+Owns the sizes of tiles. float32 goes through oneDNN wherever it is there, because it fuses the softcap as well; half
+precision is widened tile by tile and computed in float32.
 Legend: H query heads in G groups of R, T queries, S keys, D head dimension of queries and keys, E of values. In a tile
 the queries of a group's R heads are folded, query by query, into M rows, which meet N keys.
 """
@@ -11,6 +10,7 @@ import math
 
 import torch
 
+from longdoc.ring.kernels.onednn import has_onednn, product
 from longdoc.ring.kernels.tile_threads import for_each, tiles_at_once
 from longdoc.ring.mask import Band
 
@@ -108,9 +108,8 @@ def _scores(q_MD: torch.Tensor, k_ND: torch.Tensor, softcap: float | None) -> to
 
 def _product(a_MK: torch.Tensor, b_NK: torch.Tensor, then: str = "none") -> torch.Tensor:
     """a bᵀ, then nothing or "tanh" (which oneDNN does while the product is in registers, in a tenth of the time)."""
-    if a_MK.dtype == torch.float32 and torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]  # torch's
-        product_MN: torch.Tensor = torch.ops.mkldnn._linear_pointwise(a_MK, b_NK, None, then, [], "")
-        return product_MN
+    if a_MK.dtype == torch.float32 and has_onednn():
+        return product(a_MK, b_NK, then=then)
     product_MN = a_MK @ b_NK.T
     return product_MN.tanh_() if then == "tanh" else product_MN
 
