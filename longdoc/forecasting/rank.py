@@ -60,18 +60,18 @@ class _Rank:
 
     def logit(self, hidden_size: int, vocab_size: int) -> float:
         """One entry of the vocabulary for one token: its product and its part of the scores."""
+        from longdoc.model.onednn_linear import use_onednn
         from longdoc.outputs.scores import score_places
 
         entries = min(vocab_size, _MOST_ENTRIES)
         num_tokens = _tokens(2 * hidden_size * entries)
-        weight_VC = torch.full((entries, hidden_size), 0.01, dtype=self._dtype)
+        head = nn.Linear(hidden_size, entries, bias=False, dtype=self._dtype)
+        use_onednn(head)
         hidden_TC = torch.ones((num_tokens, hidden_size), dtype=self._dtype)
         places, labels = torch.arange(num_tokens), torch.zeros(num_tokens, dtype=torch.int64)
 
         def score() -> None:
-            score_places(
-                hidden_TC, places, labels, lambda tile_TC: nn.functional.linear(tile_TC, weight_VC), vocab_size=entries
-            )
+            score_places(hidden_TC, places, labels, head, vocab_size=entries)
 
         return _seconds(score) / (num_tokens * entries)
 
@@ -114,6 +114,7 @@ def drawn_layers(folder: Path, dtype: torch.dtype, num_layers: int, intermediate
 
     from longdoc.model.layers import active_parameters
     from longdoc.model.local import configurations
+    from longdoc.model.onednn_linear import use_onednn
     from longdoc.model.tiling import decoder_layers, tile_layers
 
     register_ring_attention()
@@ -132,6 +133,8 @@ def drawn_layers(folder: Path, dtype: torch.dtype, num_layers: int, intermediate
         else:
             tensor.zero_()
     model.config.num_hidden_layers, model.config.use_cache = kept, False
+    # As `load_model` does.
+    use_onednn(model)
     tile_layers(model, num_layers=kept, intermediate_size=intermediate_size)
     named = {name: weight.numel() for name, weight in model.named_parameters()}
     return model, active_parameters(named, config)
