@@ -20,7 +20,7 @@ from longdoc.bench.gpu_device import LONG_ROUND_SECONDS, BenchDevice
 from longdoc.bench.gpu_forward import LARGE_SHAPE, SMALL_SHAPE, ForwardShape, RandomModel
 from longdoc.bench.gpu_kernels import HeadShape, available_kernels, exactness, ring_against_alone
 from longdoc.bench.report import Cell, Column, Report, Table, Target
-from longdoc.errors import LongdocError
+from longdoc.model.load import first_line
 from longdoc.ring.kernels import Kernel
 
 Row = dict[str, Cell]
@@ -112,11 +112,11 @@ class Session:
             self.note(step.name | {"skipped": f"about {needed:.0f} s, and {max(0.0, left):.0f} s are left"})
             return
         try:
+            self._device.release()  # here, because a device in which a kernel crashed refuses this as well
             found = step.run()
-        except (LongdocError, RuntimeError) as error:
-            # Out of memory, or an op that this GPU or this torch does not have: the next step may do better.
-            found = {"failed": f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"}
-        self._device.release()
+        except Exception as error:  # out of memory, an op or a signature that is not there, a kernel that won't compile
+            # Whatever a library raises is what this step found; the next one may do better.
+            found = {"failed": f"{type(error).__name__}: {first_line(error)}"}
         self.note(step.name | found)
 
     def note(self, row: Row) -> None:

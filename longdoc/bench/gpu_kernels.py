@@ -15,6 +15,7 @@ from torch import Tensor
 from longdoc.bench.gpu_device import BenchDevice
 from longdoc.bench.report import Cell
 from longdoc.errors import StartError, ensure
+from longdoc.model.load import first_line
 from longdoc.ring.attention import ring_attention
 from longdoc.ring.exchange import Exchange, ReduceOp, Transfer
 from longdoc.ring.exchange.loopback import run_ranks
@@ -64,6 +65,8 @@ def available_kernels(device: BenchDevice) -> tuple[dict[str, Kernel], dict[str,
             found[name] = choose_kernel(name, device.device, torch.bfloat16)[1]
         except StartError as error:
             missing[name] = str(error)
+        except Exception as error:  # a library that is installed may raise whatever it likes while it is imported
+            missing[name] = f"{type(error).__name__}: {first_line(error)}"
     if device.kind == "cuda":
         from longdoc.ring.kernels.torch_cuda import cudnn_kernel
 

@@ -79,7 +79,18 @@ def test_a_step_that_would_outlast_the_budget_is_a_line_that_says_so(device):
     ]
 
 
-@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory.\nmore"), ModelError("no such block")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory.\nmore"),
+        ModelError("no such block"),
+        # What a library of another version says: an op, an argument or a result that is not there.
+        AttributeError("'_OpNamespace' 'aten' object has no attribute '_flash_attention_forward'"),
+        TypeError("flash_attn_func() got an unexpected keyword argument 'softcap'"),
+        AssertionError("a result is not finite"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
 def test_a_step_that_fails_is_a_line_and_the_next_one_runs(device, error):
     def fail():
         raise error
@@ -170,6 +181,28 @@ def test_kernels_that_are_not_there_are_named_with_the_reason(device):
     assert list(found) == ["torch"]
     assert set(missing) == {"flash-attn", "flash-attn-4"}
     assert all("CUDA only" in reason for reason in missing.values())
+
+
+def test_a_kernel_whose_import_fails_in_a_way_of_its_own_is_named_too(device, monkeypatch):
+    def broken(name, *_):
+        raise AttributeError("module 'cutlass' has no attribute 'cute'\nand more")
+
+    monkeypatch.setattr("longdoc.bench.gpu_kernels.choose_kernel", broken)
+    found, missing = available_kernels(device)
+    assert found == {}
+    assert set(missing.values()) == {"AttributeError: module 'cutlass' has no attribute 'cute'"}
+
+
+def test_a_device_that_refuses_to_release_memory_fails_that_step_only(device, monkeypatch):
+    def refuse():
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(device, "release", refuse)
+    running = session(device)
+    running.run(Step(name={"step": "one"}, flops=0.0, run=lambda: {"value": 1}))
+    assert running.rows == [
+        {"step": "one", "failed": "RuntimeError: CUDA error: an illegal memory access was encountered"}
+    ]
 
 
 def test_the_whole_of_it_is_planned_to_take_less_than_eight_minutes():
