@@ -27,6 +27,11 @@ BENCHES: CommandTable = {
     "overlap": ("longdoc.cli.bench_overlap", "overlap", "Whether transfers over a slow link hide behind compute."),
     "forecast": ("longdoc.cli.bench_forecast", "forecast", "What plan says of memory and time against what run takes."),
     "peers": ("longdoc.cli.bench_peers", "peers", "The same attention and forward pass through other engines."),
+    "ingest": (
+        "longdoc.cli.bench_ingest",
+        "ingest",
+        "Repositories and books to tokens, beside tiktoken, gitingest and markitdown.",
+    ),
     "gpu": ("longdoc.cli.bench_gpu", "gpu", "Kernels in a ring, exactness and a large model on one CUDA GPU."),
 }
 

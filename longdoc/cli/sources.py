@@ -6,13 +6,20 @@ from importlib.metadata import entry_points
 from longdoc.errors import StartError
 from longdoc.records import Selection, Source
 
+Opener = Callable[[Sequence[str], Selection], list[Source]]
+
 
 def open_sources(arguments: Sequence[str], selection: Selection) -> list[Source]:
     """Open what the user named. Raises `SourceError`, or `StartError` where no pipeline is installed."""
     if not arguments:
         raise StartError("no source is named; name a book file, a folder of books or a git repository.")
+    return find_opener()(arguments, selection)
+
+
+def find_opener() -> Opener:
+    """What opens sources here. Raises `StartError` where no pipeline is installed."""
     found = entry_points(group="longdoc.pipelines", name="sources")
     if not found:
         raise StartError("no pipeline is installed that opens sources; install longdoc again.")
-    opener: Callable[[Sequence[str], Selection], list[Source]] = next(iter(found)).load()
-    return opener(arguments, selection)
+    opener: Opener = next(iter(found)).load()
+    return opener

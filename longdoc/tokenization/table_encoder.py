@@ -33,7 +33,7 @@ class TableEncoder:
             self._id_of_rank = np.resize(self._id_of_rank, max(rank + 1, len(self._id_of_rank)))
             self._id_of_rank[rank] = token_id
         try:
-            self._pieces = self._encoding(table.pretokenization.pattern)
+            self.pieces = self._encoding(table.pretokenization.pattern)
         except ValueError as error:  # tiktoken's pattern engine knows less than that of the tokenizers library
             raise NotOneTable(f"the pre-tokenizer's pattern ({error})") from error
 
@@ -45,9 +45,9 @@ class TableEncoder:
     def encode(self, text: str, longest_run: int) -> Int32s:
         """See `Encoder`. Runs of white space over `longest_run` are merged by themselves."""
         if len(text) <= longest_run:
-            return self._encode(self._pieces, text)
+            return self._encode(self.pieces, text)
         parts = cut_runs(text, self.pretokenization, longest_run)
-        return np.concatenate([self._encode(self._whole if whole else self._pieces, part) for whole, part in parts])
+        return np.concatenate([self._encode(self._whole if whole else self.pieces, part) for whole, part in parts])
 
     def num_apart(self, text: str) -> int:
         """None: every token stands for the bytes that it was made of."""

@@ -19,14 +19,19 @@ class TokenBytes:
     """The bytes of every id of a vocabulary."""
 
     def __init__(self, bytes_of_id: Sequence[bytes]) -> None:
-        self._table = pa.array(bytes_of_id, pa.large_binary())
         self._num_bytes: Int64s = np.fromiter(map(len, bytes_of_id), dtype=np.int64)
+        offsets = np.zeros(len(bytes_of_id) + 1, dtype=np.int64)
+        np.cumsum(self._num_bytes, out=offsets[1:])
+        # From buffers, here and below: `pyarrow.array` imports pandas where that is installed.
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(bytes_of_id))]
+        self._table = pa.Array.from_buffers(pa.large_binary(), len(bytes_of_id), buffers)
 
     def are_text(self, token_ids: Int32s, text: bytes) -> bool:
         """Whether these tokens stand for exactly this text. Raises `IndexError` for an id outside the vocabulary."""
         whole, start = pa.py_buffer(text), 0
         for first in range(0, len(token_ids), _BLOCK):
-            taken = self._table.take(pa.array(token_ids[first : first + _BLOCK]))
+            some = np.ascontiguousarray(token_ids[first : first + _BLOCK], dtype=np.int32)
+            taken = self._table.take(pa.Array.from_buffers(pa.int32(), len(some), [None, pa.py_buffer(some)]))
             _, offsets, found = taken.buffers()
             num_bytes = int(np.frombuffer(offsets, dtype=np.int64)[len(taken)])
             if start + num_bytes > len(text) or not whole.slice(start, num_bytes).equals(found.slice(0, num_bytes)):

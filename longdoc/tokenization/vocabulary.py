@@ -10,6 +10,7 @@ import functools
 import hashlib
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -32,6 +33,9 @@ from longdoc.tokenization.table_encoder import TableEncoder
 from longdoc.tokenization.token_bytes import TokenBytes
 from longdoc.tokenization.tokenizer_file import TokenizerFile, parse, unsupported
 from longdoc.tokenization.unicode_form import num_changed
+
+if TYPE_CHECKING:
+    from tiktoken import Encoding
 
 
 class Vocabulary:
@@ -84,6 +88,12 @@ class Vocabulary:
         Raises `DocumentError` where a byte of the text has no token, and `UnicodeEncodeError` for lone surrogates.
         """
         return self._encoder.encode(text, longest_run)
+
+    def tiktoken_encoding(self) -> "Encoding":
+        """The `tiktoken.Encoding` behind this vocabulary, to measure it alone. Raises `ModelError` where none is."""
+        if not isinstance(self._encoder, TableEncoder):
+            raise ModelError(f"tiktoken cannot run this tokenizer: {self.not_tiktoken}; choose another --model")
+        return self._encoder.pieces
 
     def num_as_they_stand(self, text: str) -> int:
         """The places of a text that the model's own tokenizer would change, and that are encoded as they stand."""
