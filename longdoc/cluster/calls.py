@@ -48,13 +48,23 @@ def gather(
             ready, _ = (
                 ray.wait(list(waiting), num_returns=len(waiting), timeout=_GRACE_SECONDS) if waiting else ([], [])
             )
-            raise cause_of(failures + _collect(ready, waiting, results, doing))
+            raise explained(failures + _collect(ready, waiting, results, doing))
         if waiting and deadline is not None and time.monotonic() > deadline:
             late = ", ".join(map(str, sorted(waiting.values())))
             raise RingError(f"rank {late}, {doing}: not done within {seconds:.0f} s.")
         if waiting:
             tick()
     return [results[rank] for rank in range(len(pending))]
+
+
+def explained(failures: list[LongdocError]) -> LongdocError:
+    """The cause; where it is a lost rank, with what its peers say of the place at which they lost it, as notes."""
+    cause = cause_of(failures)
+    if isinstance(cause, InfrastructureError):
+        for echo in failures:
+            if isinstance(echo, PeerLostError) and echo is not cause:
+                cause.add_note(str(echo))
+    return cause
 
 
 def cause_of(failures: list[LongdocError]) -> LongdocError:

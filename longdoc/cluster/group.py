@@ -52,7 +52,8 @@ class RingGroup:
         pending = {
             worker.compute.remote(job, work): rank for rank, (worker, work) in enumerate(zip(self._workers, works))
         }
-        results = gather(pending, f"computing {job.display_name}", seconds=None, tick=lambda: watch.look(on_status))
+        with watch.told():
+            results = gather(pending, f"computing {job.display_name}", seconds=None, tick=lambda: watch.look(on_status))
         faults = [outcome for outcome in results if isinstance(outcome, Fault)]
         if faults and len(faults) != len(results):
             raise RingError(f"{job.display_name}: only {len(faults)} of {len(results)} ranks report a fault.")
@@ -95,18 +96,25 @@ class _Watch:
             self._beats, self._moved = beats, now
         for rank, answered in self._answered.items():
             if now - answered > _SILENT_SECONDS:
-                raise RingError(
-                    f"{self._document}: rank {rank} has not answered for {_SILENT_SECONDS:.0f} s{self._place(rank)}."
-                )
+                raise RingError(f"{self._document}: rank {rank} has not answered for {_SILENT_SECONDS:.0f} s.")
         if now - self._moved > self._stall_seconds:
-            places = "".join(self._place(rank) for rank in sorted(self._statuses))
-            raise RingError(f"{self._document}: no rank has moved for {self._stall_seconds:.0f} s{places}.")
+            raise RingError(f"{self._document}: no rank has moved for {self._stall_seconds:.0f} s.")
+
+    @contextlib.contextmanager
+    def told(self) -> Iterator[None]:
+        """A failure of the ring in this block is told with the last piece of work that each rank is known to have done.
+
+        A rank that is killed or stopped cannot say it, and those that wait for it are stopped before their time-out.
+        """
+        try:
+            yield
+        except RingError as error:
+            if self._statuses:
+                error.add_note(f"Last known to have done: {', '.join(map(self._place, sorted(self._statuses)))}.")
+            raise
 
     def _place(self, rank: int) -> str:
-        status = self._statuses.get(rank)
-        if not status:
-            return ""
-        return f", rank {rank} at layer {status['layer']}, hop {status['hop']} of {status['num_hops']}"
+        return "rank {} layer {layer}, hop {hop} of {num_hops}".format(rank, **self._statuses[rank])
 
 
 @contextlib.contextmanager

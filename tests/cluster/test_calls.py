@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from longdoc.cluster import group
-from longdoc.cluster.calls import cause_of
+from longdoc.cluster.calls import cause_of, explained
 from longdoc.errors import DocumentError, InfrastructureError, ModelError, PeerLostError, RingError, clean_up
 
 
@@ -19,6 +19,16 @@ def test_the_cause_is_what_is_no_echo():
     assert cause_of([echo, full, echo]) is full
     assert cause_of([echo, dead, refused]) is refused
     assert cause_of([echo]) is echo
+
+
+def test_what_its_peers_say_of_a_lost_rank_is_told_with_it():
+    dead, echo = RingError("rank 1, computing: lost"), PeerLostError("rank 0 failed receiving from rank 1 at layer 3")
+    assert explained([echo, dead]) is dead
+    assert dead.__notes__ == [str(echo)]
+    alone = PeerLostError("rank 0 timed out")
+    assert not hasattr(explained([alone]), "__notes__")
+    # Where a rank refuses, the others only notice that it left.
+    assert not hasattr(explained([echo, ModelError("a window")]), "__notes__")
 
 
 def test_cleaning_up_never_hides_what_is_on_its_way():
@@ -55,6 +65,9 @@ class Silent:
         self.watch._check()
 
 
+PLACES = "Last known to have done: rank 0 layer 3, hop 0 of 2, rank 1 layer 3, hop 1 of 2."
+
+
 def test_a_rank_is_asked_one_question_at_a_time(monkeypatch):
     """Against fakes of Ray's wait and of the actors, because no real rank can be silent on demand."""
     import ray
@@ -87,7 +100,7 @@ def test_a_rank_that_does_not_answer_is_named(monkeypatch):
     ring.now = 50
     ring.answers(rank0=2)
     ring.now = 61
-    with pytest.raises(RingError, match=r"^a book: rank 1 has not answered for 60 s, rank 1 at layer 3, hop 1 of 2\.$"):
+    with pytest.raises(RingError, match=rf"^a book: rank 1 has not answered for 60 s\.\n{PLACES}$"), ring.watch.told():
         ring.answers(rank0=3)
 
 
@@ -97,9 +110,14 @@ def test_a_ring_that_stands_still_is_given_up_and_every_place_is_named(monkeypat
     ring.now = 90
     ring.answers(rank0=1, rank1=1)
     ring.now = 101
-    places = "rank 0 at layer 3, hop 0 of 2, rank 1 at layer 3, hop 1 of 2"
-    with pytest.raises(RingError, match=rf"^a book: no rank has moved for 100 s, {places}\.$"):
+    with pytest.raises(RingError, match=rf"^a book: no rank has moved for 100 s\.\n{PLACES}$"), ring.watch.told():
         ring.answers(rank0=1, rank1=1)
+
+
+def test_a_ring_that_fails_before_any_rank_was_heard_has_no_places(monkeypatch):
+    with pytest.raises(RingError) as caught, Silent(monkeypatch, 2, stall_seconds=100).watch.told():
+        raise RingError("rank 1, computing: lost")
+    assert not hasattr(caught.value, "__notes__")
 
 
 def test_one_rank_that_moves_keeps_the_ring(monkeypatch):
