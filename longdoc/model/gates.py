@@ -81,6 +81,11 @@ def check_shardable(
     )
     try:
         return _prove(model, kernel, report)
+    except ModelError as error:
+        # Whatever refuses inside of a layer does not know which model it belongs to.
+        if f"model {model.local.name}" not in str(error):
+            error.args = (f"model {model.local.name}: {error}",)
+        raise
     except (LongdocError, MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # a pass runs code of each family, which raises what it likes
@@ -144,7 +149,18 @@ def _layers(model: RingModel, calls: list[AttentionCall]) -> Gate:
     return Gate(name="attention", seen=f"called once a layer: {seen}")
 
 
+def _refuse_nonfinite(model: RingModel, whole: Tensor) -> None:
+    """NaN differs from everything: without this it would be taken for tokens that mix."""
+    if not bool(torch.isfinite(whole).all()):
+        raise ModelError(
+            f"model {model.local.name}: in one piece already it gives NaN or infinite numbers for {len(whole)} sample "
+            f"tokens in {str(model.dtype).removeprefix('torch.')}, so its weights are damaged or it is too narrow for "
+            "them; copy or download the model again, or use another --dtype"
+        )
+
+
 def _locality(model: RingModel, whole_TC: Tensor) -> Gate:
+    _refuse_nonfinite(model, whole_TC)
     shards_TC = local_passes(model, _ids(model)[: len(whole_TC)], _probe_positions(model), _NUM_RANKS)
     difference_TC = (whole_TC.double() - shards_TC.double()).abs() / whole_TC.double().abs().max()
     allowed = _LOCALITY.get(model.dtype)
@@ -163,6 +179,7 @@ def _ring(model: RingModel, kernel: Kernel) -> tuple[float, Gate]:
     token_ids_T, positions_T = _ids(model), torch.arange(_num_tokens(model), device=model.device)
     with tiles_of(model.module, None):  # the head as transformers made it, too
         whole = _outputs(model, whole_pass(model, token_ids_T, positions_T, "eager"))
+    _refuse_nonfinite(model, whole)
     ring = _outputs(model, ring_pass(model, token_ids_T, num_ranks=_NUM_RANKS, kernel=kernel, tile=SMALLEST_TILE))
     error = float((whole - ring).abs().max())
     measured, allowed = error, (TOLERANCES if model.local.has_head else _STATE_TOLERANCES).get(model.dtype)

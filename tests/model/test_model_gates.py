@@ -173,7 +173,10 @@ def test_a_window_in_the_mask_alone_is_refused_because_attention_is_never_told(l
     )
     assert "sliding_attention" in config.layer_types
     model = load(config)
-    with pytest.raises(ModelError, match="asks its attention for no window, but its mask is causal with a window"):
+    with pytest.raises(
+        ModelError,
+        match=r"^model qwen2_moe-model: Qwen2MoeAttention asks its attention for no window, but its mask is causal",
+    ):
         check_shardable(model)
 
 
@@ -289,6 +292,32 @@ def test_a_forward_pass_that_fails_is_told_in_one_line(load: Callable[..., RingM
 
     model.module.base_model.layers[0].self_attn.forward = fails
     with pytest.raises(ModelError, match=r"model llama-model: its forward pass fails \(AttributeError: no dtype\); "):
+        check_shardable(model)
+
+
+@pytest.mark.parametrize(
+    ("weight", "value"), [("layers.1.mlp.down_proj", torch.nan), ("layers.0.self_attn.v_proj", torch.inf)]
+)
+def test_damaged_weights_are_not_taken_for_tokens_that_mix(
+    load: Callable[..., RingModel], weight: str, value: float
+) -> None:
+    model = load(LlamaConfig(**GROUPED))
+    with torch.no_grad():
+        model.module.base_model.get_submodule(weight).weight[3, 3] = value
+    with pytest.raises(ModelError) as refused:
+        check_shardable(model)
+    assert str(refused.value) == (
+        "model llama-model: in one piece already it gives NaN or infinite numbers for 51 sample tokens in float32, so"
+        " its weights are damaged or it is too narrow for them; copy or download the model again, or use another"
+        " --dtype"
+    )
+
+
+def test_a_damaged_head_is_not_taken_for_tokens_that_mix(load: Callable[..., RingModel]) -> None:
+    model = load(LlamaConfig(**GROUPED))
+    with torch.no_grad():
+        model.module.lm_head.weight[7, 0] = torch.nan
+    with pytest.raises(ModelError, match="in one piece already it gives NaN or infinite numbers for 97 sample tokens"):
         check_shardable(model)
 
 
