@@ -62,25 +62,34 @@ def _files(size: RepositorySize) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _endless(per_file: int | None) -> Iterator[tuple[Path, bytes]]:
-    """The code again and again; with `per_file`, in pieces of about that many bytes, cut between lines."""
+    """The code again and again; with `per_file`, in files of at least that many bytes, cut between lines."""
+    together = b""
     for copy in itertools.count():
         num_found = 0
         for path, content in _code():
             num_found += 1
-            for piece in [content] if per_file is None else _cut(content, per_file):
-                first = f"{_COMMENTS[path.suffix]} copy {copy}\n".encode() if copy else b""
-                yield path, first + piece
+            first = f"{_COMMENTS[path.suffix]} copy {copy}\n".encode() if copy else b""
+            if per_file is None:
+                yield path, first + content
+                continue
+            together += first + content
+            *pieces, together = _cut(together, per_file)
+            for piece in pieces:
+                yield path, piece
         if not num_found:
             raise InfrastructureError("this Python has no library of source files to make a repository from.")
 
 
-def _cut(content: bytes, per_file: int) -> Iterator[bytes]:
-    start = 0
-    while start < len(content):
+def _cut(content: bytes, per_file: int) -> list[bytes]:
+    """Pieces of at least `per_file` bytes that end with a line, and what is left over, which may be nothing."""
+    pieces, start = [], 0
+    while len(content) - start >= per_file:
         newline = content.find(b"\n", start + per_file)
-        stop = len(content) if newline < 0 else newline + 1
-        yield content[start:stop]
-        start = stop
+        if newline < 0:
+            break
+        pieces.append(content[start : newline + 1])
+        start = newline + 1
+    return [*pieces, content[start:]]
 
 
 def _code() -> Iterator[tuple[Path, bytes]]:
