@@ -20,7 +20,7 @@ from longdoc.runs.finish import Finisher
 from longdoc.runs.planning import find_documents, plan_run
 from longdoc.runs.reconcile import check_finished
 from longdoc.runs.record import RunSummary, recorded
-from longdoc.runs.setup import announce, grown, ingest_spec, opened, ring_spec
+from longdoc.runs.setup import announce, check_layout, grown, ingest_spec, opened, ring_spec
 
 
 def run(config: RunConfig, sources: Sequence[Source], reporter: Reporter) -> RunSummary:
@@ -30,6 +30,7 @@ def run(config: RunConfig, sources: Sequence[Source], reporter: Reporter) -> Run
     refs, unreadable = find_documents(sources)
     model = find_model(config.model, report=reporter.note)
     config = settled(config, model, reporter.note)
+    check_layout(config, model)
     shape = ModelShape.of(model, config.resolved_dtype, ring.device)
     ring = grown(ring, config, shape, refs)
     ingest = ingest_spec(config, model, ring)

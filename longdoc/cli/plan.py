@@ -48,7 +48,7 @@ def plan(
     from longdoc.outputs.convention import settled
     from longdoc.runs.forecast import forecast
     from longdoc.runs.planning import find_documents
-    from longdoc.runs.setup import grown, ring_spec
+    from longdoc.runs.setup import check_layout, grown, ring_spec
     from longdoc.tokenization.pool import pool_where_worth_it
 
     selection = take_selection(options)
@@ -61,6 +61,7 @@ def plan(
     refs, unreadable = find_documents(opened)
     model = find_model(config.model, report=lambda line: click.echo(line, err=True))
     config = settled(config, model, lambda line: click.echo(line, err=True))
+    check_layout(config, model)
     ring = grown(ring, config, ModelShape.of(model, config.resolved_dtype, ring.device), refs)
     rates = None
     if time and refs:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from longdoc.errors import ModelError
 from longdoc.ring.blocks import Block, plan_blocks, sees
-from longdoc.ring.layout import Layout, TokenRange
+from longdoc.ring.layout import Layout, LayoutKind, TokenRange
 from longdoc.ring.mask import Mask
 
 
@@ -62,16 +62,21 @@ class BufferSizes:
     packed: int
 
 
+def check_carries(kind: LayoutKind, mask: Mask) -> None:
+    """Raise `ModelError` for a mask that this kind of layout does not carry, whatever the document's length."""
+    if kind == "striped" and mask.is_windowed:
+        raise ModelError(
+            f"layout 'striped' is for full causal and bidirectional attention, and this model has layers {mask.name}:"
+            " choose --layout zigzag"
+        )
+
+
 def plan_hops(layout: Layout, rank: int, mask: Mask) -> tuple[Hop, ...]:
     """The hops of one rank, in order. Ranks agree: a send at a step is the peer's receive at that step.
 
     Raises `ModelError` for a striped layout with a window, in which neighbours in the text have no common rank.
     """
-    if layout.kind == "striped" and mask.is_windowed:
-        raise ModelError(
-            f"layout 'striped' is for full causal and bidirectional attention, and this model has layers {mask.name}:"
-            " choose --layout zigzag"
-        )
+    check_carries(layout.kind, mask)
     mask = mask.within(layout.num_tokens)
     return _direct(layout, rank, mask) if mask.is_windowed else _passed_on(layout, rank, mask)
 

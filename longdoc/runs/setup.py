@@ -17,6 +17,8 @@ from longdoc.outputs.convention import convention_of, prompt_token_ids
 from longdoc.records import DocumentRef
 from longdoc.reporting import Reporter
 from longdoc.ring.kernels import choose_kernel
+from longdoc.ring.mask import Mask
+from longdoc.ring.plan import check_carries
 from longdoc.store.commit import OutputStore
 from longdoc.store.schemas import OutputIdentity
 
@@ -47,6 +49,15 @@ def ring_spec(config: RunConfig) -> RingSpec:
         device=device,
         num_gpus=len(visible_gpus()) if device == "cuda" else 0,
     )
+
+
+def check_layout(config: RunConfig, model: LocalModel) -> None:
+    """Raise `ModelError` where the layout does not carry a window that the model's configuration tells.
+
+    The layers themselves are asked when they run; this is to say so before Ray starts and documents are read.
+    """
+    for window in {layer.window for layer in model.layers if layer.window is not None}:
+        check_carries(config.layout, Mask.sliding(window, causal=model.attention_direction == "causal"))
 
 
 def capacity_of(ring: RingSpec) -> Capacity:

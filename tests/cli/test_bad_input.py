@@ -202,3 +202,18 @@ def test_help_needs_neither_torch_nor_ray():
     assert done.returncode == 0, done.stderr
     for name in ("run", "plan", "verify", "inspect", "models"):
         assert f"  {name} " in done.stdout
+
+
+@pytest.mark.parametrize("command", ["run", "plan"])
+def test_a_layout_that_carries_no_windows_is_refused_before_ray_starts(here, tmp_path, tiny_model, book, command):
+    from transformers import AutoModelForCausalLM, MistralConfig
+
+    shape = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = MistralConfig(**shape, num_key_value_heads=1, vocab_size=49152, sliding_window=16)
+    folder = tmp_path / "windowed"
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    (folder / "tokenizer.json").write_bytes((tiny_model.folder / "tokenizer.json").read_bytes())
+    output = ("-o", tmp_path / "out") if command == "run" else ()
+    ended = here(command, book, "--model", folder, "--layout", "striped", *output)
+    assert_refused(ended, "layout 'striped' is for full causal", "causal with a window of 16: choose --layout zigzag")
+    assert not (tmp_path / "out").exists()
