@@ -86,11 +86,13 @@ def _compute(
     reset_peak_memory(device)
     hidden_nC, nonfinite = forward(engine, exchange, job, work, report)
     release_free_memory()
-    if fault := _agree_on_finite(nonfinite, engine.model.num_layers, exchange, job, work):
+    if fault := _agree_on_finite(nonfinite, engine, exchange, job, work):
         return fault
     scored_rows = np.flatnonzero(work.rows.predictor >= 0).astype(np.int64)
     wants_scores = "logprobs" in job.output.outputs
     scores = _score(engine, hidden_nC, work, scored_rows if wants_scores else scored_rows[:0], beat)
+    if fault := _agree_on_finite(_nonfinite_score(scores, scored_rows, work, engine), engine, exchange, job, work):
+        return fault
     pooled = _pool(engine, hidden_nC, work, scores, scored_rows if wants_scores else scored_rows[:0], exchange, job)
     parts = _write_parts(job, work, scores if wants_scores else None, scored_rows, pooled, beat)
     return Receipt(rank=work.shard.rank, parts=tuple(parts), facts=_facts(work, pooled[2], engine))
@@ -119,20 +121,31 @@ def _final_nonfinite(hidden_nC: Tensor, num_layers: int, work: RankWork) -> tupl
     return None if place is None else (num_layers, int(work.shard.positions[place]))
 
 
+def _nonfinite_score(scores: Scores, rows: Int64s, work: RankWork, engine: Engine) -> tuple[int, int] | None:
+    """The first token of this rank whose scores are not finite, as of a layer behind the final states."""
+    wrong = (~(scores.logprob.isfinite() & scores.entropy.isfinite())).nonzero()
+    if not len(wrong):
+        return None
+    return engine.model.num_layers + 1, int(work.rows.position[rows[int(wrong[0])]]) + work.num_prefix
+
+
 def _agree_on_finite(
-    nonfinite: tuple[int, int] | None, num_layers: int, exchange: Exchange, job: ComputeJob, work: RankWork
+    nonfinite: tuple[int, int] | None, engine: Engine, exchange: Exchange, job: ComputeJob, work: RankWork
 ) -> Fault | None:
     """The fault of a document whose states are not finite, the same on every rank: its first layer, its first token.
 
-    Later layers and, in them, later tokens are only echoes of it.
+    Later layers and, in them, later tokens are only echoes of it. Final states count as the layer behind the last one,
+    scores as the one behind those.
     """
-    layer, position = (num_layers + 1, 0) if nonfinite is None else nonfinite
+    num_layers = engine.model.num_layers
+    layer, position = (num_layers + 2, 0) if nonfinite is None else nonfinite
     first = torch.tensor([-((layer << _POSITION_BITS) + position)])
     exchange.all_reduce(first, op="max")
     layer, position = divmod(-int(first), 1 << _POSITION_BITS)
-    if layer > num_layers:
+    if layer == num_layers + 2:
         return None
-    what = "the model's final state is" if layer == num_layers else f"queries, keys or values of layer {layer} are"
+    behind = {num_layers: "the model's final state is", num_layers + 1: "the log-probabilities of its output head are"}
+    what = behind.get(layer, f"queries, keys or values of layer {layer} are")
     return Fault(
         stage="forward",
         reason="not_finite",

@@ -1,6 +1,7 @@
 """What a ring writes equals one plain transformers pass, for every ring and layout: rows, not only attention."""
 
 import re
+import threading
 
 import numpy as np
 import pytest
@@ -156,6 +157,33 @@ def test_a_layer_that_breaks_is_named_and_not_the_ones_behind_it(tmp_path, tiny_
         broken.model.module.base_model.layers[1].input_layernorm.weight[0] = torch.nan
     outcome = compute(case, broken, tmp_path, num_ranks=2)
     assert outcome.error.endswith(": queries, keys or values of layer 1 are NaN or infinite from token 0 on.")
+
+
+@pytest.mark.parametrize("num_ranks", [1, 3])
+@pytest.mark.parametrize("prefix", [(), (1,)])
+def test_log_probabilities_that_are_not_finite_are_a_fault_and_no_empty_cells(
+    tmp_path, tiny_model, case, monkeypatch, num_ranks, prefix
+):
+    broken, place = make_engine(tiny_model, torch.float32), 40 - 1 + len(prefix)
+    sound, hidden = broken.model.logits, {}
+
+    def states(token_ids_T, positions_T, plain=broken.model.hidden_states):
+        found = plain(token_ids_T, positions_T)
+        hidden[threading.get_ident()] = found[positions_T == place]
+        return found
+
+    def overflowing(hidden_TC):
+        logits_TV = sound(hidden_TC)
+        for wrong_C in hidden[threading.get_ident()]:
+            logits_TV[(hidden_TC == wrong_C).all(dim=1), 5] = torch.inf
+        return logits_TV
+
+    monkeypatch.setattr(broken.model, "hidden_states", states)
+    monkeypatch.setattr(broken.model, "logits", overflowing)
+    outcome = compute(case.with_special_tokens(prefix, ()), broken, tmp_path, num_ranks=num_ranks)
+    assert isinstance(outcome, Fault)
+    assert outcome.error.endswith(": the log-probabilities of its output head are NaN or infinite from token 40 on.")
+    assert not list(tmp_path.rglob("*.parquet"))
 
 
 def test_a_lost_peer_is_told_with_document_layer_hop_and_the_last_hop_that_was_done(tmp_path, case, engine):
