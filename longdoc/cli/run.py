@@ -21,9 +21,10 @@ from longdoc.cli.sources import open_sources
 def run(ctx: click.Context, /, sources: tuple[str, ...], *, as_json: bool, **options: Any) -> None:
     """Read every SOURCE with a model and write embeddings and scores to Parquet.
 
-    A SOURCE is a book (.txt, .md), a folder of books, or a git repository. Each document is read whole, in one exact
-    forward pass on a ring of workers. What an earlier run committed is not computed again; a document that fails is
-    quarantined with its reason and the others go on.
+    A SOURCE is a book, a folder of books, a git repository (a path or an address), a list of such (@list.txt), or - for
+    a book on standard input. Each document is read whole, in one exact forward pass on a ring of workers. What an
+    earlier run committed is not computed again; a document that fails is quarantined with its reason and the others go
+    on.
 
     \b
     Examples:
