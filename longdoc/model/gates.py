@@ -32,6 +32,7 @@ from longdoc.model.passes import (
 from longdoc.model.refusals import refusal, refuse_by_configuration
 from longdoc.model.tiling import SMALLEST_TILE, tiles_of
 from longdoc.ring.kernels import Kernel, choose_kernel
+from longdoc.ring.model_mask import refuse_contradictions
 
 _NUM_TOKENS, _NUM_PROBE_TOKENS, _NUM_RANKS = 97, 51, 3
 #: Windows of the model are made this small, so that they bind within the tokens of the check.
@@ -138,6 +139,9 @@ def _layers(model: RingModel, calls: list[AttentionCall]) -> Gate:
         reason = f"a pass through its {model.num_layers} layers calls attention {len(calls)} times"
         raise refusal(model.local.name, f"{reason}, so tokens meet elsewhere or attention cannot be replaced")
     masks = [call.mask for call in calls if call.mask]
+    for call in calls:
+        if call.mask:
+            refuse_contradictions(call.mask, window=call.window, is_causal=None, who=call.who)
     if len(masks) < len(calls):
         reason = f"{len(calls) - len(masks)} of its layers hand a mask of their own making to attention"
         raise refusal(model.local.name, f"{reason}, which may depend on more than distances")

@@ -37,6 +37,7 @@ FLOAT32_ATTENTION = "longdoc_eager_float32"
 class AttentionCall:
     """What one layer asked of its attention: its mask, None where it handed on something else, and its arguments."""
 
+    who: str
     mask: Mask | None
     window: int | None
 
@@ -168,7 +169,7 @@ def _local_attention(
     calls = _calls.get()
     if calls is not None:
         mask = attention_mask.mask() if isinstance(attention_mask, ModelMask) else None
-        calls.append(AttentionCall(mask=mask, window=kwargs.get("sliding_window")))
+        calls.append(AttentionCall(who=type(module).__name__, mask=mask, window=kwargs.get("sliding_window")))
     repeats = q_BHTD.shape[1] // k_BGTD.shape[1]
     dims_D = torch.arange(q_BHTD.shape[-1], device=q_BHTD.device)
     a_D, b_D = torch.cos(dims_D) / len(dims_D) ** 0.5, torch.sin(1 + dims_D) / len(dims_D) ** 0.5

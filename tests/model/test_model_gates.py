@@ -173,11 +173,15 @@ def test_a_window_in_the_mask_alone_is_refused_because_attention_is_never_told(l
     )
     assert "sliding_attention" in config.layer_types
     model = load(config)
+    seen: list[Gate] = []
     with pytest.raises(
         ModelError,
         match=r"^model qwen2_moe-model: Qwen2MoeAttention asks its attention for no window, but its mask is causal",
     ):
-        check_shardable(model)
+        check_shardable(model, report=seen.append)
+    assert [gate.name for gate in seen] == ["configuration"], (
+        "refused by what the layers ask, before anything is compared"
+    )
 
 
 def without_windows(*args: Any, band: Band, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor]:
