@@ -60,13 +60,11 @@ class _Rank:
 
     def logit(self, hidden_size: int, vocab_size: int) -> float:
         """One entry of the vocabulary for one token: its product and its part of the scores."""
-        from longdoc.model.onednn_linear import use_onednn
         from longdoc.outputs.scores import score_places
 
         entries = min(vocab_size, _MOST_ENTRIES)
         num_tokens = _tokens(2 * hidden_size * entries)
         head = nn.Linear(hidden_size, entries, bias=False, dtype=self._dtype)
-        use_onednn(head)
         hidden_TC = torch.ones((num_tokens, hidden_size), dtype=self._dtype)
         places, labels = torch.arange(num_tokens), torch.zeros(num_tokens, dtype=torch.int64)
 
@@ -114,7 +112,6 @@ def drawn_layers(folder: Path, dtype: torch.dtype, num_layers: int, intermediate
 
     from longdoc.model.layers import active_parameters
     from longdoc.model.local import configurations
-    from longdoc.model.onednn_linear import use_onednn
     from longdoc.model.tiling import decoder_layers, tile_layers
 
     register_ring_attention()
@@ -133,8 +130,6 @@ def drawn_layers(folder: Path, dtype: torch.dtype, num_layers: int, intermediate
         else:
             tensor.zero_()
     model.config.num_hidden_layers, model.config.use_cache = kept, False
-    # As `load_model` does.
-    use_onednn(model)
     tile_layers(model, num_layers=kept, intermediate_size=intermediate_size)
     named = {name: weight.numel() for name, weight in model.named_parameters()}
     return model, active_parameters(named, config)

@@ -15,8 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from longdoc.model.onednn_linear import through_onednn
-
 
 def keep_one_stream(layers: Iterable[nn.Module]) -> None:
     """From now on each layer [B, T, C] -> [B, T, C] writes its result over its input; names of parameters stay."""
@@ -31,7 +29,7 @@ def tile_norm(norm: nn.Module, budget_bytes: int) -> None:
 
 @contextmanager
 def as_made(model: nn.Module) -> Iterator[None]:
-    """Run layers, norms and linear layers as transformers made them for a while; nobody else may be using the model."""
+    """Run layers and norms as transformers made them for a while; nobody else may be using the model."""
     before = [(module, forward) for module in model.modules() if (forward := _wrapped_forward(module))]
     for module, wrapped in before:
         module.forward = wrapped.args[0]
@@ -44,8 +42,7 @@ def as_made(model: nn.Module) -> Iterator[None]:
 
 def _wrapped_forward(module: nn.Module) -> partial[Any] | None:
     forward: object = module.forward
-    wrappings = (_in_place, _in_tiles, through_onednn)
-    return forward if isinstance(forward, partial) and forward.func in wrappings else None
+    return forward if isinstance(forward, partial) and forward.func in (_in_place, _in_tiles) else None
 
 
 def _in_place(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from longdoc.errors import ModelError, StartError
 from longdoc.model.local import LocalModel, configurations
-from longdoc.model.onednn_linear import use_onednn
 from longdoc.model.positions import ContextExtension
 from longdoc.model.rotary import RotaryPositions
 from longdoc.model.tiling import TILE_BYTES, tile_layers, tile_tokens
@@ -191,8 +190,6 @@ def load_model(
     module.requires_grad_(False)
     module.to(device)
     model = RingModel(module, local, tile_bytes)
-    if attention == RING_ATTENTION:  # with transformers' own attention a model is there to be compared with
-        use_onednn(module)
     tile_layers(
         module.base_model,  # type: ignore[arg-type]  # as above
         num_layers=local.num_layers,

@@ -20,7 +20,6 @@ from longdoc.files import cache_folder, replace_file
 from longdoc.model.gates import Gate, check_shardable
 from longdoc.model.load import RingModel
 from longdoc.ring.kernels import Kernel
-from longdoc.ring.kernels.onednn import outruns_mkl
 
 #: Packages below longdoc/ whose text a proof depends on.
 _CODE = ("model", "ring")
@@ -55,7 +54,6 @@ def _subject(model: RingModel, kernel_name: str) -> dict[str, str]:
         "dtype": str(model.dtype),
         "kernel": kernel_name,
         "device": device,
-        "linear": "oneDNN" if outruns_mkl() else "torch",
     }
 
 

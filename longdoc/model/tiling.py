@@ -34,7 +34,7 @@ def token_tiles(num_tokens: int, tile_tokens: int) -> Iterator[slice]:
 
 
 def tile_tokens(bytes_per_token: int, budget_bytes: int = TILE_BYTES) -> int:
-    """How many tokens fit the budget, and at least 16; a power of two, as `onednn_linear` takes rows."""
+    """How many tokens fit the budget, and at least 16; a power of two."""
     fitting = max(SMALLEST_TILE, budget_bytes // max(1, bytes_per_token))
     return 1 << (fitting.bit_length() - 1)
 

@@ -41,7 +41,6 @@ def score_places(
     Computed where hidden_NC is, in float32, or float64 for float64 logits. `beat` is called after each tile.
     """
     # A matrix product wants many rows at once; what comes after it makes four copies of its rows, so it gets few.
-    # A power of two, the numbers of rows that `longdoc.model.onednn_linear` takes in one product.
     tile = 1 << (max(1, tile_bytes // (4 * vocab_size)).bit_length() - 1)
     rows = max(1, tile // _ROWS_SHARE)
     wide = torch.float64 if hidden_NC.dtype == torch.float64 else torch.float32
