@@ -113,7 +113,7 @@ def _beside_tiktoken(repository: Path, settings: IngestSettings, report: Say) ->
         *(
             Contestant(
                 name=f"longdoc, {_processes(number)}",
-                command=_ours("ingest", str(repository), settings.model, str(number)),
+                command=_ours("ingest-warm", str(repository), settings.model, str(number)),
             )
             for number in sorted({1, cores})
         ),

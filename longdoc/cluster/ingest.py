@@ -24,6 +24,7 @@ from longdoc.reporting import Fault
 from longdoc.ring.layout import Layout
 from longdoc.tokenization.cache import TokenCache
 from longdoc.tokenization.encode import batch_texts, encode_setting_aside
+from longdoc.tokenization.encode import encode_texts as encode_all
 from longdoc.tokenization.pool import EncodingPool
 from longdoc.tokenization.stream import read_and_encode
 from longdoc.tokenization.vocabulary import Vocabulary
@@ -118,8 +119,7 @@ def start_ingest(ref: DocumentRef, spec: IngestSpec, shape: ModelShape) -> list[
 
 def encode_texts(model_folder: str, texts: Sequence[str]) -> list[Int32s]:
     """Encode pieces of text in this process."""
-    vocabulary = Vocabulary.load(Path(model_folder))
-    return [vocabulary.encode(text) for text in texts]
+    return encode_all(Vocabulary.load(Path(model_folder)), [text.encode("utf-8") for text in texts])
 
 
 @functools.cache

@@ -204,7 +204,7 @@ def _with_runs_of_spaces(plain: Pretokenization, text_tokens: dict[str, int]) ->
 
 
 def _known(pattern: str) -> Pretokenization:
-    alternatives = _alternatives(pattern)
+    alternatives = alternatives_of(pattern)
     tail = alternatives[-3:]
     has_line_ends = tail == [r"\s*[\r\n]+", r"\s+(?!\S)", r"\s+"]
     ends_well = has_line_ends or (tail[1:] == [r"\s+(?!\S)", r"\s+"] and r"\s*[\r\n]+" not in alternatives)
@@ -212,7 +212,7 @@ def _known(pattern: str) -> Pretokenization:
     return Pretokenization(pattern=pattern, digits_alone=False, newlines_end_runs=has_line_ends, is_known=is_known)
 
 
-def _alternatives(pattern: str) -> list[str]:
+def alternatives_of(pattern: str) -> list[str]:
     """Cut a pattern at the bars outside any parenthesis. Good enough to recognise the known ones, and no others."""
     found, depth = [""], 0
     for char in pattern:

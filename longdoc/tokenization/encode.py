@@ -7,6 +7,7 @@ of its text; refuses text that its vocabulary cannot express.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from longdoc.errors import DocumentError
 from longdoc.records import Document, Int32s, TokenSequence
@@ -37,8 +38,7 @@ def encode_document(
     `DocumentError` where text cannot be encoded, or the ids do not stand for exactly the text.
     """
     refuse_missing_bytes(document, vocabulary)
-    encode = encode_pieces or (lambda texts: [vocabulary.encode(text) for text in texts])
-    pieces = _AtOnce(encode)
+    pieces = _Here(vocabulary) if encode_pieces is None else _AtOnce(encode_pieces)
     encoder = SegmentEncoder(vocabulary=vocabulary, pieces=pieces, cache=cache, piece_chars=piece_chars)
     for segment in document.segments:
         encoder.add(segment, document.segment_text(segment))
@@ -57,6 +57,30 @@ class _AtOnce:
 
     def results(self) -> Sequence[Int32s]:
         return self._encode([text.decode("utf-8") for text in self._texts])
+
+
+@dataclass(slots=True)
+class _Here:
+    """Texts that are encoded in this process, a batch at a time."""
+
+    _vocabulary: Vocabulary
+    _texts: list[bytes] = field(default_factory=list)
+
+    def put(self, text: bytes) -> None:
+        self._texts.append(text)
+
+    def results(self) -> Iterator[Int32s]:
+        for batch in _batches(self._texts):
+            yield from encode_texts(self._vocabulary, batch)
+
+
+def encode_texts(vocabulary: Vocabulary, texts: Sequence[bytes]) -> list[Int32s]:
+    """The ids of texts in UTF-8. Raises `DocumentError` for one with a byte that has no token."""
+    encoded: list[Int32s] = []
+    for text, ids in zip(texts, vocabulary.encode_batch(texts), strict=True):
+        # Where there is no quick way, the slow one says which byte it is.
+        encoded.append(vocabulary.encode(text.decode("utf-8")) if ids is None else ids)
+    return encoded
 
 
 def encode_setting_aside(
@@ -94,14 +118,21 @@ def with_warning(document: Document, vocabulary: Vocabulary) -> Document:
 
 def batch_texts(texts: Sequence[str]) -> Iterator[list[str]]:
     """Neighbouring texts together until they are about one piece: a repository has thousands of small ones."""
-    batch: list[str] = []
-    num_chars = 0
+    return _batches(texts)
+
+
+_Text = TypeVar("_Text", str, bytes)
+
+
+def _batches(texts: Sequence[_Text]) -> Iterator[list[_Text]]:
+    batch: list[_Text] = []
+    size = 0
     for text in texts:
         batch.append(text)
-        num_chars += len(text) + _CHARS_A_CALL
-        if num_chars >= PIECE_CHARS:
+        size += len(text) + _CHARS_A_CALL
+        if size >= PIECE_CHARS:
             yield batch
-            batch, num_chars = [], 0
+            batch, size = [], 0
     if batch:
         yield batch
 

@@ -6,6 +6,7 @@ already there; where it has more, which a fork would leave behind in the middle 
 """
 
 import contextlib
+import gc
 import multiprocessing
 import signal
 import sys
@@ -19,14 +20,13 @@ from types import TracebackType
 
 import numpy as np
 
-from longdoc.errors import DocumentError, InfrastructureError
+from longdoc.errors import InfrastructureError
 from longdoc.machine import num_cores
 from longdoc.records import Int32s
-from longdoc.tokenization.set_aside import BYTE_WITHOUT_TOKEN
 from longdoc.tokenization.vocabulary import Vocabulary
 
 #: Bytes of a batch: about 15 ms of work, so that all processes are kept busy to the end.
-BATCH_BYTES = 250_000
+BATCH_BYTES = 400_000
 #: Bytes of sources from which on a pool is worth its start.
 WORTH_BYTES = 8_000_000
 # What a text costs beside its bytes, in bytes that could be encoded in that time.
@@ -47,6 +47,8 @@ class EncodingPool:
         self.is_forked = sys.platform == "linux" and threading.active_count() == 1
         if self.is_forked:
             _load(folder)  # before they are forked, so that all share it
+            # What is there now stays; to look for garbage in it again and again would take time in every process.
+            gc.freeze()
         self._executor = ProcessPoolExecutor(
             num_processes or num_cores(),
             multiprocessing.get_context("fork" if self.is_forked else "spawn"),
@@ -67,6 +69,8 @@ class EncodingPool:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._executor.shutdown(wait=True, cancel_futures=True)
+        if self.is_forked:
+            gc.unfreeze()
 
 
 @contextlib.contextmanager
@@ -129,16 +133,11 @@ def _load(folder: Path) -> None:
 
 
 def _encode(texts: Sequence[bytes]) -> _Encoded:
-    encoded = [_encode_one(text) for text in texts]
+    # A text with a byte that has no token has no ids at all: it is then set aside, or refused by its name.
+    encoded = [_NOTHING if ids is None else ids for ids in _encode_batch(texts)]
     return np.concatenate([_NOTHING, *encoded]), list(map(len, encoded))
 
 
-def _encode_one(text: bytes) -> Int32s:
-    """The ids of one text; none at all where a byte has no token, for what is then set aside or refused by its name."""
+def _encode_batch(texts: Sequence[bytes]) -> list[Int32s | None]:
     assert _vocabulary is not None
-    try:
-        return _vocabulary.encode(text.decode("utf-8"))
-    except DocumentError as error:
-        if error.reason != BYTE_WITHOUT_TOKEN:
-            raise
-        return _NOTHING
+    return _vocabulary.encode_batch(texts)

@@ -30,10 +30,11 @@ from longdoc.tokenization.convert import BYTE_ALPHABET, NUM_BYTES, NotOneTable, 
 from longdoc.tokenization.encoders import Encoder
 from longdoc.tokenization.library_encoder import library
 from longdoc.tokenization.runs import LONGEST_RUN
+from longdoc.tokenization.table_encoder import TableEncoder
 from longdoc.tokenization.tokenizer_file import TokenizerFile, unsupported
 from longdoc.tokenization.unicode_form import num_changed
 
-_PROOF_VERSION = "2"
+_PROOF_VERSION = "3"
 # No digit was ever assigned beyond plane 1, and looking at all planes takes eight times as long.
 _LAST_PLANE_WITH_DIGITS = 0x20000
 
@@ -168,10 +169,22 @@ def prove(file: TokenizerFile, encoder: Encoder, oracle: Oracle) -> None:
     Raises `ModelError` where ids do not stand for their text, or the oracle is not the model's own.
     """
     missing = set(encoder.missing_bytes)
-    for text in (*_AWKWARD, *file.control_tokens, " ".join(file.control_tokens), *_mixtures(file)):
+    for text in _battery(file):
         # The original drops bytes that it has no token for; longdoc refuses such text, so there is nothing to compare.
         if not missing.intersection(text.encode("utf-8")):
             _prove_text(text, file, encoder, oracle)
+
+
+def prove_batches(file: TokenizerFile, encoder: TableEncoder) -> None:
+    """Raise `NotOneTable` unless texts that are encoded together get the ids that each gets by itself."""
+    texts = _battery(file)
+    for text, ids in zip(texts, encoder.encode_batch([text.encode() for text in texts], LONGEST_RUN), strict=True):
+        if ids is not None and ids.tolist() != encoder.encode(text, LONGEST_RUN).tolist():
+            raise NotOneTable(f"a tokenizer that encodes {text[:60]!r} differently among other texts")
+
+
+def _battery(file: TokenizerFile) -> tuple[str, ...]:
+    return (*_AWKWARD, *file.control_tokens, " ".join(file.control_tokens), *_mixtures(file))
 
 
 def _prove_text(text: str, file: TokenizerFile, encoder: Encoder, oracle: Oracle) -> None:

@@ -150,10 +150,10 @@ def test_a_stream_that_lost_bytes_is_a_fault(lacking_folder: Path, pool: Encodin
 
 @pytest.mark.usefixtures("forking")
 def test_an_error_of_a_text_comes_back_from_its_process(lacking_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def panic(self: Vocabulary, text: str) -> None:
+    def panic(self: Vocabulary, texts: list[bytes]) -> None:
         raise DocumentError("gave up", stage="encode", reason="tokenizer_panic")
 
-    monkeypatch.setattr(Vocabulary, "encode", panic)
+    monkeypatch.setattr(Vocabulary, "encode_batch", panic)
     with (
         EncodingPool(lacking_folder, num_processes=1) as forked,
         pytest.raises(DocumentError, match="gave up") as caught,
@@ -164,8 +164,12 @@ def test_an_error_of_a_text_comes_back_from_its_process(lacking_folder: Path, mo
 
 @pytest.mark.usefixtures("forking")
 def test_ids_that_do_not_stand_for_the_text_are_refused(lacking_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = pools._encode_one
-    monkeypatch.setattr(pools, "_encode_one", lambda text: real(text)[:-1] if text == b"two" else real(text))
+    real = pools._encode_batch
+
+    def lossy(texts: list[bytes]) -> list[object]:
+        return [ids[:-1] if text == b"two" else ids for text, ids in zip(texts, real(texts), strict=True)]
+
+    monkeypatch.setattr(pools, "_encode_batch", lossy)
     with EncodingPool(lacking_folder, num_processes=1) as forked, pytest.raises(DocumentError) as caught:
         read_and_encode(repository("one", "two"), Vocabulary.load(lacking_folder), forked)
     assert str(caught.value).startswith("m: f2: its tokens do not stand for exactly its text")
@@ -173,10 +177,10 @@ def test_ids_that_do_not_stand_for_the_text_are_refused(lacking_folder: Path, mo
 
 @pytest.mark.usefixtures("forking")
 def test_a_process_that_was_killed_is_the_machines_fault(lacking_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def die(text: bytes) -> None:
+    def die(texts: list[bytes]) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
-    monkeypatch.setattr(pools, "_encode_one", die)
+    monkeypatch.setattr(pools, "_encode_batch", die)
     with (
         EncodingPool(lacking_folder, num_processes=1) as forked,
         pytest.raises(InfrastructureError, match="was killed"),
