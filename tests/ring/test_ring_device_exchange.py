@@ -1,6 +1,7 @@
 """The exchange of CUDA tensors, on a stand-in for the device and a process group of one."""
 
 import contextlib
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -52,6 +53,23 @@ def test_a_hop_is_one_batch_and_the_host_waits_for_nothing(group, monkeypatch):
     assert not device.transfers.is_idle
     device.cuda.run()
     assert device.transfers.is_idle
+
+
+def test_each_message_of_a_pair_has_the_next_tag_so_that_a_schedule_out_of_step_delivers_nothing(group, monkeypatch):
+    tags = []
+
+    def batch_isend_irecv(operations):
+        tags.append([(operation.op.__name__, operation.tag) for operation in operations])
+        return [SimpleNamespace(wait=lambda timeout: None) for _ in operations]
+
+    monkeypatch.setattr(distributed.dist, "batch_isend_irecv", batch_isend_irecv)
+    monkeypatch.setattr(distributed, "_NUM_TAGS", 2)
+    exchange, message = DistributedExchange(group, 30.0), torch.ones(3)
+    for sends, receives in [(1, 1), (0, 1), (1, 0), (1, 1)]:
+        exchange.start([(0, message)] * sends, [(0, message)] * receives)
+        exchange.finish()
+    # Sends and receives are counted apart, and the tags begin again after the last one.
+    assert tags == [[("isend", 0), ("irecv", 0)], [("irecv", 1)], [("isend", 1)], [("isend", 0), ("irecv", 0)]]
 
 
 def test_a_hop_without_transfers_is_none(group, monkeypatch):
