@@ -8,7 +8,7 @@ import torch
 from longdoc.bench.gpu import SCALES, UNTESTED, GpuScale, Session, Step, bench_gpu, report_of
 from longdoc.bench.gpu_device import BenchDevice
 from longdoc.bench.gpu_forward import LARGE_SHAPE, SMALL_SHAPE, RandomModel
-from longdoc.bench.gpu_kernels import HeadShape, PlayedRank, available_kernels, exactness
+from longdoc.bench.gpu_kernels import HeadShape, PlayedRank, available_kernels, exactness, ring_against_alone
 from longdoc.cli.main import call
 from longdoc.errors import ModelError
 from longdoc.ring.kernels.reference import reference_kernel
@@ -137,6 +137,16 @@ def test_ranks_that_are_played_one_by_one_give_the_attention_of_the_whole(num_ra
         played = PlayedRank((q, k, v), layout=layout, rank=rank)
         for _ in range(2):
             torch.testing.assert_close(played.attend(reference_kernel, 0.3), wanted[:, layout.positions(rank)])
+
+
+def test_the_ratio_is_the_slowest_ranks_against_its_share_of_the_kernel_alone(device, monkeypatch):
+    heads = HeadShape(num_heads=4, num_kv_heads=2, head_dim=8)
+    monkeypatch.setattr(device, "medians", lambda actions, repeats: [6.0, 2.0, 2.5, 2.2][: len(actions)])
+    found = ring_against_alone(device, reference_kernel, heads, tokens_per_rank=10, num_ranks=3, repeats=5)
+    assert found["ratio"] == pytest.approx(6.0 / 3 / 2.5)
+    assert (found["alone ms"], found["slowest rank ms"]) == (6000.0, 2500.0)
+    # Of the ring: a third of the document's work, in the time of its slowest rank.
+    assert found["TFLOP/s"] == pytest.approx(heads.causal_flops(30) / 3 / 2.5 / 1e12)
 
 
 def test_exactness_sees_a_kernel_that_is_wrong_inside_a_ring_only(device):

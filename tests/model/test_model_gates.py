@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import re
+import threading
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -285,6 +286,25 @@ def test_a_layer_that_cannot_be_tiled_is_found(load: Callable[..., RingModel]) -
 
     mlp.forward = functools.partial(tiled.func, depends_on_the_tile, *tiled.args[1:])
     with pytest.raises(NotShardableError, match="log-probabilities differ by"):
+        check_shardable(model)
+
+
+def test_a_model_that_reads_its_embeddings_again_is_found(load: Callable[..., RingModel]) -> None:
+    # On the ring layers write over them; what is compared with is the model as transformers made it.
+    model = load(LlamaConfig(**GROUPED, initializer_range=0.3))
+    base, of_thread = model.module.base_model, threading.local()
+    embed, layer = base.embed_tokens.forward, base.layers[1].forward
+
+    def embedding(token_ids: torch.Tensor) -> torch.Tensor:
+        of_thread.embeddings = embed(token_ids)
+        return of_thread.embeddings
+
+    def reading(hidden: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        return layer.args[0](hidden + of_thread.embeddings, *args, **kwargs)
+
+    base.embed_tokens.forward = embedding
+    base.layers[1].forward = functools.partial(layer.func, reading, *layer.args[1:])
+    with pytest.raises(NotShardableError, match="on 97 tokens its log-probabilities differ by"):
         check_shardable(model)
 
 
