@@ -134,7 +134,7 @@ def test_the_shape_of_llama_8b_keeps_at_most_61_kb_a_token_alive(num_ranks, monk
 
 def test_no_tensor_is_larger_than_the_accumulator(monkeypatch):
     """Neither [n, vocabulary] nor [n, intermediate] nor a cache of keys: each would be larger than this."""
-    config = LlamaConfig(**(GROUPED | {"vocab_size": 4096, "intermediate_size": 4096}))
+    config = LlamaConfig(**(GROUPED | {"vocab_size": 4096, "intermediate_size": 2048}))
     counted, shape = allocations_of(config, torch.bfloat16, 1024, 2, monkeypatch)
     accumulator = 4 * 1024 * shape.layers[0].num_heads * shape.layers[0].value_dim
     assert counted.largest == accumulator
