@@ -7,16 +7,20 @@ Offsets are half-open. `text_byte_*` count bytes of the document's text in UTF-8
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, runtime_checkable
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from longdoc.errors import ensure
 
 DocumentKind = Literal["book", "repository"]
-Int32s = npt.NDArray[np.int32]
-Int64s = npt.NDArray[np.int64]
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Int32s = npt.NDArray[np.int32]
+    Int64s = npt.NDArray[np.int64]
+else:
+    # numpy takes longer to import than most books take to be read, and connectors have no use for it.
+    Int32s = Int64s = Any
 
 
 def display(path: bytes | str) -> str:
@@ -306,11 +310,13 @@ class TokenSequence:
     @property
     def tokens_sha256(self) -> str:
         """SHA-256 of the text's token ids as little-endian int32, hexadecimal."""
+        import numpy as np
+
         return hashlib.sha256(np.ascontiguousarray(self.token_ids, dtype="<i4").tobytes()).hexdigest()
 
     def segment_of_token(self, token: int) -> int:
         """The index of the segment that holds a token."""
-        return int(np.searchsorted(self.segment_starts, token, side="right")) - 1
+        return int(self.segment_starts.searchsorted(token, side="right")) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,6 @@ from longdoc.errors import SourceError
 from longdoc.records import Selection, Source, display
 from pipelines.books import open_books
 from pipelines.lists import MARK, Named, failed_source, named_sources
-from pipelines.repositories import open_repositories
 
 
 def open_sources(arguments: Sequence[str], selection: Selection) -> list[Source]:
@@ -64,6 +63,9 @@ def _open_argument(argument: str, selection: Selection) -> Source:
             raise SourceError("- is standard input, which holds no git repository. Name its folder or its URL.")
         return open_stdin(None if sys.stdin is None else sys.stdin.buffer)
     if _kind(argument, selection) == "repository":
+        # Not at the top: books need nothing of it, and it takes longer to import than most of them take to be read.
+        from pipelines.repositories import open_repositories
+
         return open_repositories(argument, selection)
     if is_address(argument) and not _exists(argument):
         message = f"{shown(argument)} is the address of a git repository, and --kind book says it is none."

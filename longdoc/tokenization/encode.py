@@ -76,10 +76,13 @@ class _Here:
 
 def encode_texts(vocabulary: Vocabulary, texts: Sequence[bytes]) -> list[Int32s]:
     """The ids of texts in UTF-8. Raises `DocumentError` for one with a byte that has no token."""
+    ids, counts = vocabulary.encode_batch(texts)
     encoded: list[Int32s] = []
-    for text, ids in zip(texts, vocabulary.encode_batch(texts), strict=True):
-        # Where there is no quick way, the slow one says which byte it is.
-        encoded.append(vocabulary.encode(text.decode("utf-8")) if ids is None else ids)
+    start = 0
+    for text, count in zip(texts, counts, strict=True):
+        # Where a byte has no token, the slow way says which one.
+        encoded.append(vocabulary.encode(text.decode("utf-8")) if count is None else ids[start : start + count])
+        start += count or 0
     return encoded
 
 

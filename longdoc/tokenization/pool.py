@@ -32,9 +32,9 @@ WORTH_BYTES = 8_000_000
 # What a text costs beside its bytes, in bytes that could be encoded in that time.
 _BYTES_A_TEXT = 100
 
-_Encoded = tuple[Int32s, list[int]]
+# The ids of a batch as bytes, which are unpickled without a copy, and how many each text has.
+_Encoded = tuple[bytes, list[int]]
 _vocabulary: Vocabulary | None = None
-_NOTHING = np.zeros(0, dtype=np.int32)
 
 
 class EncodingPool:
@@ -59,7 +59,7 @@ class EncodingPool:
         self._executor.submit(_encode, [])
 
     def submit(self, texts: Sequence[bytes]) -> "Future[_Encoded]":
-        """Have texts encoded: their ids end to end, and how many each has."""
+        """Have texts encoded: their ids end to end as int32, and how many each has."""
         return self._executor.submit(_encode, list(texts))
 
     def __enter__(self) -> "EncodingPool":
@@ -107,13 +107,16 @@ class PooledPieces:
         self._submit()
         for future in self._under_way:
             try:
-                token_ids, counts = future.result()
+                raw, counts = future.result()
             except BrokenProcessPool as error:
                 raise InfrastructureError(
                     "a process that encodes was killed, perhaps for want of memory. Make room, then run again."
                 ) from error
-            stops = np.cumsum(counts)
-            yield from np.split(token_ids, stops[:-1])
+            token_ids = np.frombuffer(raw, dtype=np.int32)
+            start = 0
+            for count in counts:
+                yield token_ids[start : start + count]
+                start += count
 
     def _submit(self) -> None:
         if self._batch:
@@ -133,11 +136,7 @@ def _load(folder: Path) -> None:
 
 
 def _encode(texts: Sequence[bytes]) -> _Encoded:
-    # A text with a byte that has no token has no ids at all: it is then set aside, or refused by its name.
-    encoded = [_NOTHING if ids is None else ids for ids in _encode_batch(texts)]
-    return np.concatenate([_NOTHING, *encoded]), list(map(len, encoded))
-
-
-def _encode_batch(texts: Sequence[bytes]) -> list[Int32s | None]:
     assert _vocabulary is not None
-    return _vocabulary.encode_batch(texts)
+    ids, counts = _vocabulary.encode_batch(texts)
+    # A text with a byte that has no token has no ids at all: it is then set aside, or refused by its name.
+    return ids.tobytes(), [count or 0 for count in counts]

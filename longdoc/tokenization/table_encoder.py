@@ -17,6 +17,13 @@ _NEVER_ALLOWED = "<|no control token is ever allowed|>"
 _ONE_PIECE = r"[\s\S]+"
 
 
+def joined_ids(encoded: Sequence[Int32s | None]) -> tuple[Int32s, list[int | None]]:
+    """The ids of several texts end to end, and how many each has; a text without ids stays without."""
+    nothing = np.zeros(0, dtype=np.int32)
+    counts = [None if ids is None else len(ids) for ids in encoded]
+    return np.concatenate([nothing, *(ids for ids in encoded if ids is not None)]), counts
+
+
 class TableEncoder:
     """An `Encoder` behind which tiktoken works. Raises `NotOneTable` for a pattern that it cannot run."""
 
@@ -51,15 +58,21 @@ class TableEncoder:
         parts = cut_runs(text, self.pretokenization, longest_run)
         return np.concatenate([self._encode(self._whole if whole else self.pieces, part) for whole, part in parts])
 
-    def encode_batch(self, texts: Sequence[bytes], longest_run: int) -> list[Int32s | None]:
-        """The ids of many texts in UTF-8, as `encode` gives them; None for one with a byte that has no token."""
+    def encode_batch(self, texts: Sequence[bytes], longest_run: int) -> tuple[Int32s, list[int | None]]:
+        """The ids of many texts in UTF-8 end to end, as `encode` gives them, and how many each has.
+
+        None stands for a text with a byte that has no token.
+        """
         splitter = self._splitter
         if splitter is None:
-            return [self._or_none(text, longest_run) for text in texts]
+            return joined_ids([self._or_none(text, longest_run) for text in texts])
         ranks, counts = splitter.encode(texts)
-        ids, start = self._id_of_rank[ranks], 0
+        ids: Int32s = self._id_of_rank[ranks]
         is_whole = not self.missing_bytes or bool((ids != NO_ID).all())
+        if is_whole and None not in counts:
+            return ids, counts
         encoded: list[Int32s | None] = []
+        start = 0
         for text, count in zip(texts, counts, strict=True):
             if count is None:
                 encoded.append(self._or_none(text, longest_run))
@@ -67,7 +80,7 @@ class TableEncoder:
             some = ids[start : start + count]
             encoded.append(some if is_whole or bool((some != NO_ID).all()) else None)
             start += count
-        return encoded
+        return joined_ids(encoded)
 
     def _or_none(self, text: bytes, longest_run: int) -> Int32s | None:
         if any(byte in text for byte in self.missing_bytes):

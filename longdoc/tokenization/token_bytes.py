@@ -13,12 +13,15 @@ from longdoc.records import Int32s, Int64s
 
 # Tokens that are looked at together: their bytes stay in the processor's cache.
 _BLOCK = 1 << 16
+# Tokens whose bytes are joined before Arrow would have begun.
+_FEW = 48
 
 
 class TokenBytes:
     """The bytes of every id of a vocabulary."""
 
     def __init__(self, bytes_of_id: Sequence[bytes]) -> None:
+        self._bytes_of_id = bytes_of_id
         self._num_bytes: Int64s = np.fromiter(map(len, bytes_of_id), dtype=np.int64)
         offsets = np.zeros(len(bytes_of_id) + 1, dtype=np.int64)
         np.cumsum(self._num_bytes, out=offsets[1:])
@@ -28,6 +31,8 @@ class TokenBytes:
 
     def are_text(self, token_ids: Int32s, text: bytes) -> bool:
         """Whether these tokens stand for exactly this text. Raises `IndexError` for an id outside the vocabulary."""
+        if len(token_ids) <= _FEW:
+            return self._joined(token_ids.tolist()) == text
         whole, start = pa.py_buffer(text), 0
         for first in range(0, len(token_ids), _BLOCK):
             some = np.ascontiguousarray(token_ids[first : first + _BLOCK], dtype=np.int32)
@@ -38,6 +43,11 @@ class TokenBytes:
                 return False
             start += num_bytes
         return start == len(text)
+
+    def _joined(self, token_ids: list[int]) -> bytes:
+        if token_ids and min(token_ids) < 0:
+            raise IndexError(f"token id {min(token_ids)} is negative")
+        return b"".join([self._bytes_of_id[token_id] for token_id in token_ids])
 
     def byte_starts(self, token_ids: Int32s) -> Int64s:
         """Where each of N tokens starts in their text: int64 [N + 1], the last one is the length of the text."""

@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -49,7 +50,13 @@ def one_by_one(vocabulary: Vocabulary, batch: list[str]) -> list[list[int]]:
 
 
 def together(vocabulary: Vocabulary, batch: list[str]) -> list[list[int] | None]:
-    return [None if ids is None else ids.tolist() for ids in vocabulary.encode_batch([t.encode() for t in batch])]
+    ids, counts = vocabulary.encode_batch([text.encode() for text in batch])
+    stops = np.cumsum([count or 0 for count in counts]).tolist()
+    assert ids.dtype == np.int32
+    assert len(ids) == (stops[-1] if stops else 0)
+    return [
+        None if count is None else ids[stop - count : stop].tolist() for count, stop in zip(counts, stops, strict=True)
+    ]
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
