@@ -29,6 +29,7 @@ _FLOPS, _REPEATS = 2e10, 3
 _FEWEST_TOKENS, _MOST_TOKENS = 256, 4096
 #: Entries of the vocabulary that are timed; the head is as fast with more.
 _MOST_ENTRIES = 49_152
+_LEAST_WIDTH = 512
 
 
 def build_rank(_: Exchange | None, folder: Path, dtype: str, kernel: str) -> Callable[..., Any]:
@@ -63,7 +64,8 @@ class _Rank:
         from longdoc.outputs.scores import score_places
 
         entries = min(vocab_size, _MOST_ENTRIES)
-        num_tokens = _tokens(2 * hidden_size * entries)
+        # In a narrow model the scores take longer than the product.
+        num_tokens = _tokens(2 * max(hidden_size, _LEAST_WIDTH) * entries)
         head = nn.Linear(hidden_size, entries, bias=False, dtype=self._dtype)
         hidden_TC = torch.ones((num_tokens, hidden_size), dtype=self._dtype)
         places, labels = torch.arange(num_tokens), torch.zeros(num_tokens, dtype=torch.int64)

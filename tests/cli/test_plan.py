@@ -35,7 +35,16 @@ def test_seconds_are_forecast_from_what_this_machine_does(here, tmp_path, tiny_m
     """Really measured, by processes of its own, the first time; known the second time."""
     (tmp_path / "short.txt").write_text("lamp " * 100)
     (tmp_path / "long.txt").write_text("lamp " * 5000)
-    asked = ("plan", tmp_path / "short.txt", tmp_path / "long.txt", "--model", "tiny-random", "--ring-size", 1, "--json")
+    asked = (
+        "plan",
+        tmp_path / "short.txt",
+        tmp_path / "long.txt",
+        "--model",
+        "tiny-random",
+        "--ring-size",
+        1,
+        "--json",
+    )
     first = here(*asked, "--recalibrate")
     assert (first.code, first.err.count("measuring this machine")) == (0, 1)
     short, long = (document["seconds"] for document in json.loads(first.out)["documents"])

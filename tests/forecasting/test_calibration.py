@@ -131,7 +131,9 @@ def test_a_rate_is_the_time_over_the_work(tiny_model, ticks):
     # The tiny model: a layer has 9,280 weights (docs: longdoc.model.tiny), so a million FLOP are 53 tokens.
     weights = 2 * 32 * 32 + 2 * 16 * 32 + 3 * 32 * 64 + 2 * 32
     assert ask("weight", 2, 64) == pytest.approx(1 / (weights * int(1e6 / (2 * weights))))
-    assert ask("logit", 32, 1000) == pytest.approx(1 / (15 * 1000))
+    # A million FLOP of 512 channels, as narrow as a head is taken to be, are fewer than the fewest tokens, eight.
+    assert ask("logit", 32, 1000) == pytest.approx(1 / (8 * 1000))
+    assert ask("logit", 1024, 40) == pytest.approx(1 / (12 * 40))
     layer = LayerShape(num_heads=2, num_kv_heads=1, head_dim=16, value_dim=16, window=None)
     queries = int((2e6 / (2 * 2 * 32)) ** 0.5)
     full, causal = ask("pairs", layer, Mask())
