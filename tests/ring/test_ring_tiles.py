@@ -188,3 +188,22 @@ def way(
     q, k, v = random_block(*block, dtype, (2, 1), head_dims)
     torch_cpu_kernel(q, k, v, band=band, scale=0.25, softcap=softcap)
     return ways[0] if ways else "torch's own"
+
+
+def test_products_come_in_few_sizes_whatever_the_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
+    """oneDNN keeps about a megabyte of code for each size of a product."""
+    if not torch_tiles.has_onednn():
+        pytest.skip("this torch has no oneDNN product")
+    sizes = set()
+    product = torch_tiles.product
+
+    def noted(a_MK: torch.Tensor, b_NK: torch.Tensor, **more: Any) -> torch.Tensor:
+        sizes.add((*a_MK.shape, len(b_NK)))
+        return product(a_MK, b_NK, **more)
+
+    monkeypatch.setattr(torch_tiles, "product", noted)
+    for num_tokens in range(257, 700, 13):
+        q_HTD = torch.zeros((2, num_tokens, 32))
+        torch_tiles.tiled_attention(q_HTD, q_HTD, q_HTD, band=Band(upper=0), scale=1.0)
+    assert {number % 128 for *rows, _ in sizes for number in rows} <= {0, 32}
+    assert len(sizes) <= 24

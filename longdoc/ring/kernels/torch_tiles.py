@@ -17,6 +17,9 @@ from longdoc.ring.mask import Band
 # Rows and keys of a tile: 2 MiB of float32 scores, which stay in a core's caches between the passes over them.
 _ROWS = 512
 _KEYS = 1024
+# Tiles at the ends are filled up to multiples of this: oneDNN keeps its code for every size of a product, about 1 MB
+# each, and 300 documents of different lengths would leave 340 MB behind.
+_STEP = 128
 _LOG2_E = math.log2(math.e)
 
 
@@ -78,9 +81,10 @@ def _attend(
         seeing = _seeing(band, queries, keys)
         place = slice((seeing.start - queries.start) * heads, (seeing.stop - queries.start) * heads)
         # Whole rows: oneDNN takes 400 times as long for keys that lie apart, as a model's own do.
-        k_ND, v_NE = (tensor[start : keys.stop].to(q_MD.dtype).contiguous() for tensor in (k_SD, v_SE))
+        k_ND, v_NE = (_filled_up(tensor[start : keys.stop].to(q_MD.dtype).contiguous()) for tensor in (k_SD, v_SE))
         scores_MN = _scores(q_MD[place], k_ND, softcap)
-        _hide(scores_MN.view(len(seeing), heads, len(keys)), band, seeing.start - start)
+        scores_MN[:, len(keys) :] = -torch.inf
+        _hide(scores_MN[:, : len(keys)].view(len(seeing), heads, len(keys)), band, seeing.start - start)
         rows.add(place, scores_MN, v_NE)
     return rows
 
@@ -109,9 +113,15 @@ def _scores(q_MD: torch.Tensor, k_ND: torch.Tensor, softcap: float | None) -> to
 def _product(a_MK: torch.Tensor, b_NK: torch.Tensor, then: str = "none") -> torch.Tensor:
     """a bᵀ, then nothing or "tanh" (which oneDNN does while the product is in registers, in a tenth of the time)."""
     if a_MK.dtype == torch.float32 and has_onednn():
-        return product(a_MK, b_NK, then=then)
+        return product(_filled_up(a_MK), b_NK, then=then)[: len(a_MK)]
     product_MN = a_MK @ b_NK.T
     return product_MN.tanh_() if then == "tanh" else product_MN
+
+
+def _filled_up(rows_MK: torch.Tensor) -> torch.Tensor:
+    """The rows, and rows of zeros up to a multiple of `_STEP`."""
+    num_missing = -len(rows_MK) % _STEP
+    return torch.nn.functional.pad(rows_MK, (0, 0, 0, num_missing)) if num_missing else rows_MK
 
 
 def _hide(scores_TRN: torch.Tensor, band: Band, ahead: int) -> None:
