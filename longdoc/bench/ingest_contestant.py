@@ -10,7 +10,10 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from longdoc.records import DocumentRef, Unreadable
 
 
 def ingest(source: str, model: str, num_processes: str, *, is_warm: bool = False) -> dict[str, Any]:
@@ -20,7 +23,7 @@ def ingest(source: str, model: str, num_processes: str, *, is_warm: bool = False
     """
     from longdoc.cli.sources import find_opener
     from longdoc.model.tokenizer import find_tokenizer_folder
-    from longdoc.records import Selection, Unreadable
+    from longdoc.records import Selection
     from longdoc.tokenization.pool import EncodingPool
     from longdoc.tokenization.stream import read_and_encode
     from longdoc.tokenization.vocabulary import Vocabulary
@@ -34,8 +37,7 @@ def ingest(source: str, model: str, num_processes: str, *, is_warm: bool = False
     with EncodingPool(folder, num_processes=int(num_processes)) as pool:
         for opened in open_sources([source], Selection()):
             for ref in opened.documents():
-                assert not isinstance(ref, Unreadable), ref.error
-                document, sequence = read_and_encode(ref, vocabulary, pool)
+                document, sequence = read_and_encode(_readable(ref), vocabulary, pool)
                 num_bytes += document.num_bytes_source
                 num_segments += len(document.segments)
                 num_tokens += sequence.num_tokens
@@ -47,12 +49,11 @@ def tiktoken(source: str, model: str) -> dict[str, Any]:
     """The texts of the same files, read before the clock starts, through `encode_ordinary`, one after another."""
     from longdoc.cli.sources import find_opener
     from longdoc.model.tokenizer import find_vocabulary
-    from longdoc.records import Selection, Unreadable
+    from longdoc.records import Selection
 
     (opened,) = find_opener()([source], Selection())
     (ref,) = opened.documents()
-    assert not isinstance(ref, Unreadable), ref.error
-    document = ref.read()
+    document = _readable(ref).read()
     segments = [segment for segment in document.segments if segment.is_content]
     texts = [document.segment_text(segment).decode("utf-8") for segment in segments]
     encoding = find_vocabulary(model, report=_silent).tiktoken_encoding()
@@ -65,15 +66,24 @@ def tiktoken(source: str, model: str) -> dict[str, Any]:
 def book(path: str) -> dict[str, Any]:
     """One book as a document, with its ledger."""
     from longdoc.cli.sources import find_opener
-    from longdoc.records import Selection, Unreadable
+    from longdoc.records import Selection
 
     open_sources = find_opener()
     started = time.perf_counter()
     (opened,) = open_sources([path], Selection(kind="book"))
     (ref,) = opened.documents()
-    assert not isinstance(ref, Unreadable), ref.error
-    document = ref.read()
+    document = _readable(ref).read()
     return {"seconds": time.perf_counter() - started, "bytes": document.num_bytes_source, "text": len(document.text)}
+
+
+def _readable(ref: "DocumentRef | Unreadable") -> "DocumentRef":
+    """The document that was found, if it can be opened. Raises `SourceError`."""
+    from longdoc.errors import SourceError
+    from longdoc.records import Unreadable
+
+    if isinstance(ref, Unreadable):
+        raise SourceError(f"{ref.source_uri}: {ref.error}")
+    return ref
 
 
 def _silent(_: str) -> None:
