@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import click
 
-from longdoc.cli.printing import short_name
+from longdoc.cli.printing import plural, short_name
 from longdoc.errors import DocumentError, ensure
 from longdoc.estimate import format_bytes
 from longdoc.records import Document, DocumentRef, Segment, Source, StreamingRef, Unreadable, head_of
@@ -121,4 +121,4 @@ class _Progress:
                 self._next = time.monotonic() + _NOTE_SECONDS
                 done = f"{format_bytes(num_bytes)} of {format_bytes(self._ref.num_bytes_source)}"
                 name = short_name(self._ref.source_uri)
-                click.echo(f"{name}: {done}, {num_segments:,} segments", err=True)
+                click.echo(f"{name}: {done}, {plural(num_segments, 'segment')}", err=True)

@@ -59,8 +59,14 @@ class EncodingPool:
         self._executor.submit(_encode, [])
 
     def submit(self, texts: Sequence[bytes]) -> "Future[_Encoded]":
-        """Have texts encoded: their ids end to end as int32, and how many each has."""
-        return self._executor.submit(_encode, list(texts))
+        """Have texts encoded: their ids end to end as int32, and how many each has.
+
+        Raises `InfrastructureError` where a process was killed before.
+        """
+        try:
+            return self._executor.submit(_encode, list(texts))
+        except BrokenProcessPool as error:
+            raise _killed() from error
 
     def __enter__(self) -> "EncodingPool":
         return self
@@ -109,9 +115,7 @@ class PooledPieces:
             try:
                 raw, counts = future.result()
             except BrokenProcessPool as error:
-                raise InfrastructureError(
-                    "a process that encodes was killed, perhaps for want of memory. Make room, then run again."
-                ) from error
+                raise _killed() from error
             token_ids = np.frombuffer(raw, dtype=np.int32)
             start = 0
             for count in counts:
@@ -122,6 +126,11 @@ class PooledPieces:
         if self._batch:
             self._under_way.append(self._pool.submit(self._batch))
             self._batch, self._num_bytes = [], 0
+
+
+def _killed() -> InfrastructureError:
+    cause = "a process that encodes was killed, perhaps for want of memory."
+    return InfrastructureError(f"{cause} Make room, then run again.")
 
 
 def _begin(folder: Path) -> None:

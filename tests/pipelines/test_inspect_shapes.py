@@ -193,7 +193,7 @@ def test_a_stream_that_does_not_tile_is_a_fault(monkeypatch: pytest.MonkeyPatch,
 def test_what_takes_long_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch, shown) -> None:
     monkeypatch.setattr(ledger_reading, "_FIRST_NOTE_SECONDS", 0.0)
     result = shown(Stream(num_files=2, asked=[]))
-    assert result.stderr == "r: 3 B of 10 B, 1 segments\n"
+    assert result.stderr == "r: 3 B of 10 B, 1 segment\n"
 
 
 def test_tokens_are_counted_segment_by_segment(page: Path, default_model: LocalModel) -> None:

@@ -12,8 +12,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from connectors import stdin
+from connectors.folder import BookSource
 from connectors.stdin import open_stdin
 from longdoc.cli.main import call
 from longdoc.errors import DocumentError, SourceError
@@ -127,6 +130,26 @@ def test_a_typo_on_the_command_line_stops_everything(shelf: Path) -> None:
 def test_what_is_no_list_is_refused(shelf: Path, content: bytes, message: str) -> None:
     (shelf / "list.txt").write_bytes(content)
     assert refused(f"@{shelf / 'list.txt'}").startswith(message.format(shelf / "list.txt"))
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(content=st.lists(st.one_of(st.binary(max_size=12), st.text(max_size=12).map(str.encode)), max_size=8))
+def test_any_bytes_are_a_list_or_are_refused_in_words(shelf: Path, content: list[bytes]) -> None:
+    raw = b"\n".join(content)
+    lines = [os.fsdecode(line).strip() for line in raw.removeprefix(b"\xef\xbb\xbf").split(b"\n")]
+    wanted = [line for line in lines if line and not line.startswith("#")]
+    nothing = BookSource(source_uri="", paths=())
+    with pytest.MonkeyPatch.context() as patch:
+        # Nothing is opened: a line may well name the root of this machine's files.
+        patch.setattr("pipelines.sources._open_argument", lambda argument, selection: nothing)
+        if not wanted or b"\0" in raw:
+            with pytest.raises(SourceError, match=r"no source|NUL byte"):
+                open_list(shelf, raw)
+            return
+        sources = open_list(shelf, raw)
+    assert len(sources) == len(wanted)
+    for found in failures(sources):
+        assert f"{shelf / 'list.txt'}, line " in found.error
 
 
 def test_a_list_that_is_not_there(shelf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
