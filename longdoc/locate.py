@@ -217,7 +217,9 @@ def _inside(texts: "_Texts", segment: dict[str, Any], token: _Token, at: int, co
             "excerpt": None,
         }
     before = window[: at - start]
-    line = _line(span, before, start, texts.start) if is_content else None
+    # Lines are counted on from the span's first; a span may begin before the segment, in the header of its file.
+    counted_from = max(span["text_byte_start"], texts.start) - start
+    line = span["line_start"] + before[counted_from:].count(b"\n") if is_content else None
     return {
         "char_in_segment": at - texts.start if texts.is_ascii else len(before.decode("utf-8", errors="ignore")),
         "line": line,
@@ -225,13 +227,6 @@ def _inside(texts: "_Texts", segment: dict[str, Any], token: _Token, at: int, co
         "column": _column(before, is_whole=start == texts.start) if is_content else None,
         "excerpt": _excerpt(window, start, token, texts, context_chars),
     }
-
-
-def _line(span: dict[str, Any], before: bytes, start: int, segment_start: int) -> int:
-    """Lines are counted on from the span's first, or from the segment's where the span begins in a header before it."""
-    if span["text_byte_start"] < segment_start:
-        return 1 + before.count(b"\n")
-    return int(span["line_start"]) + before[span["text_byte_start"] - start :].count(b"\n")
 
 
 def _column(before: bytes, *, is_whole: bool) -> int | None:

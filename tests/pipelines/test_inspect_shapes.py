@@ -13,6 +13,7 @@ from longdoc.cli import ledger_reading
 from longdoc.cli.inspect import inspect
 from longdoc.cli.ledger_json import json_pieces
 from longdoc.cli.ledger_reading import read_documents
+from longdoc.cli.ledger_tree import SegmentLines
 from longdoc.errors import DocumentError
 from longdoc.model.local import LocalModel
 from longdoc.records import DocumentKind, Segment, StreamingRef
@@ -151,6 +152,17 @@ def test_a_stream_is_shown_as_it_comes(shown) -> None:
         "    1\\xff  3 bytes",
         "6 source bytes = 6 in text segments + 0 with a reason",
         "6 bytes of text in UTF-8",
+    ]
+
+
+def test_a_folder_has_a_line_where_its_files_begin() -> None:
+    shown = SegmentLines(in_folders=True)
+    paths = (b"a/x/1", b"a/x/2", b"b/x/3", b"b/y/4", b"b/5", b"6", b"b/x/7")
+    segments = [segment(at, b"ab\n", 3 * at, path=path) for at, path in enumerate(paths)]
+    lines = [line for each in segments for line in shown.lines(each, None, with_tokens=False)]
+    assert [line.replace("  3 bytes", "") for line in lines] == [
+        *("  a/", "    x/", "      1", "      2", "  b/", "    x/", "      3", "    y/", "      4", "    5", "  6"),
+        *("  b/", "    x/", "      7"),
     ]
 
 

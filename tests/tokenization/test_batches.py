@@ -1,10 +1,12 @@
 """Texts that are encoded together, by a pattern without look-ahead, get the ids that each gets by itself."""
 
 import sys
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
+import tiktoken
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
@@ -75,6 +77,48 @@ def test_every_pair_of_white_space_and_what_follows(vocabulary: Vocabulary) -> N
     assert together(vocabulary, batch) == one_by_one(vocabulary, batch)
 
 
+GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+# Each pair of characters is a token, so that where a text falls into pieces shows in its ids.
+PAIRS = {
+    **{bytes([byte]): byte for byte in range(256)},
+    **{bytes(pair): 256 + at for at, pair in enumerate(product(b" \t\n\r\v\fab1.!/", repeat=2))},
+}
+LLAMA3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+    r"|\s+(?!\S)|\s+"
+)
+O200K = LLAMA3.replace(r"[\r\n]*|", r"[\r\n/]*|", 1)
+DIGITS = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+|[\p{N}]| ?[^\s\p{L}\p{N}]+|\s+(?=[\p{N}])|\s+(?!\S)|\s+"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "digits_alone", "newlines_end_runs"),
+    [(GPT2, False, False), (DIGITS, True, False), (LLAMA3, False, True), (O200K, False, True)],
+)
+def test_texts_fall_into_the_pieces_of_the_whole_pattern(
+    pattern: str, digits_alone: bool, newlines_end_runs: bool
+) -> None:
+    splitter = batch_splitter(
+        Pretokenization(pattern=pattern, digits_alone=digits_alone, newlines_end_runs=newlines_end_runs, is_known=True),
+        PAIRS,
+    )
+    assert splitter is not None
+    whole = tiktoken.Encoding("whole", pat_str=pattern, mergeable_ranks=PAIRS, special_tokens={})
+    runs = ["".join(run) for size in range(4) for run in product(" \t\n\r\v", repeat=size)]
+    around = ("", "a", "1", ".", "!", "\xe9", "\u0663", "\xb2", "\U00011de0", "\xa0", "\u3000", "\x85", "\x0e", "\x10")
+    batch = [before + run + after for before in ("", "a", "1", ".") for run in runs for after in around]
+    ranks, counts = splitter.encode([text.encode() for text in batch])
+    start = 0
+    for text, count in zip(batch, counts, strict=True):
+        if count is not None:
+            assert ranks[start : start + count].tolist() == whole.encode_ordinary(text), repr(text)
+            start += count
+    left_out = {text for text, count in zip(batch, counts, strict=True) if count is None}
+    assert {text for text in batch if {"\xa0", "\u3000", "\x85", "\x0e", "\x10"} & set(text)} <= left_out
+    assert ({text for text in batch if "\u0663" in text} & left_out != set()) == digits_alone
+    assert not {text for text in batch if text.isascii() and text.isprintable()} & left_out
+
+
 def test_the_default_model_encodes_code_and_prose_in_batches(default_model: LocalModel) -> None:
     vocabulary = Vocabulary.load(default_model.folder)
     own = vocabulary.tiktoken_encoding()
@@ -112,7 +156,6 @@ def test_no_texts_and_empty_texts(vocabulary: Vocabulary) -> None:
 
 
 RANKS = {bytes([byte]): byte for byte in range(256)}
-GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 
 @pytest.mark.parametrize(
