@@ -186,3 +186,16 @@ def test_no_settled_character_is_a_digit_to_the_tokenizers_library() -> None:
     assert len(settled) > 80_000
     assert len(Digits(individual_digits=True).pre_tokenize_str("".join(settled))) == 1
     assert not any(_is_settled(char.encode()) for char in "٣²½Ⅷ𝟘\U00011de0\U00011de9")
+
+
+def test_texts_with_white_space_outside_ascii_are_left_to_the_whole_pattern() -> None:
+    splitter = batch_splitter(
+        Pretokenization(pattern=GPT2, digits_alone=False, newlines_end_runs=False, is_known=True), PAIRS
+    )
+    assert splitter is not None
+    characters = [chr(code) for code in (*range(0x80, 0xD800), *range(0xE000, 0x11000))]
+    batch = [f"a {char}b" for char in characters]
+    _, counts = splitter.encode([text.encode() for text in batch])
+    left_out = {char for char, count in zip(characters, counts, strict=True) if count is None}
+    # str.isspace is Unicode's White_Space but for four controls of ASCII.
+    assert left_out == {char for char in characters if char.isspace()}
