@@ -11,6 +11,7 @@ import multiprocessing
 import signal
 import sys
 import threading
+from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -96,7 +97,7 @@ class PooledPieces:
     _pool: EncodingPool
     _batch: list[bytes] = field(default_factory=list)
     _num_bytes: int = 0
-    _under_way: list["Future[_Encoded]"] = field(default_factory=list)
+    _under_way: "deque[Future[_Encoded]]" = field(default_factory=deque)
 
     def put(self, text: bytes) -> None:
         """The next text, in UTF-8."""
@@ -111,9 +112,10 @@ class PooledPieces:
         Raises `DocumentError` where one cannot be encoded, `InfrastructureError` where a process was killed.
         """
         self._submit()
-        for future in self._under_way:
+        while self._under_way:
             try:
-                raw, counts = future.result()
+                # Out of the row at once: a result that was taken over holds no memory any more.
+                raw, counts = self._under_way.popleft().result()
             except BrokenProcessPool as error:
                 raise _killed() from error
             token_ids = np.frombuffer(raw, dtype=np.int32)

@@ -1,24 +1,28 @@
 """The segments of one document on their way to token ids: looked up in the cache, cut, handed on, joined, checked.
 
-Segments may come while the document is still being read. Owns the check that the joined ids stand for exactly the
-document's bytes and that every segment's edge is a token's. Does not know who encodes: that is `Pieces`.
+Segments may come while the document is still being read. Owns the check that the ids of every segment stand for exactly
+its text, and that together they are the document's. Keeps no text of its own but short ones: a large document is there
+once. Does not know who encodes: that is `Pieces`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from longdoc.errors import DocumentError, ensure
-from longdoc.records import Document, Int32s, Segment, TokenSequence
+from longdoc.records import Document, Int32s, Int64s, Segment, TokenSequence
 from longdoc.tokenization.cache import TokenCache, TokenKey
 from longdoc.tokenization.seams import cut
 from longdoc.tokenization.vocabulary import Vocabulary
 
 # Segments that are looked up in the cache together.
 _LOOKED_UP_AT_ONCE = 500
-_NOTHING = np.zeros(0, dtype=np.int32)
+# Longer texts are known again by their blob alone.
+_SHORT_BYTES = 4096
+_Number = TypeVar("_Number", np.int32, np.int64)
 
 
 class Pieces(Protocol):
@@ -33,6 +37,16 @@ class Pieces(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Source:
+    """Where a segment's ids come from: the next `num_pieces` results, the ids of an earlier segment, or the cache."""
+
+    index: int
+    num_pieces: int = 0
+    same_as: int | None = None
+    known: Int32s | None = None
+
+
 @dataclass(slots=True, kw_only=True)
 class SegmentEncoder:
     """Encodes the segments of one document. Texts that repeat (the newline between files) are encoded once."""
@@ -42,17 +56,15 @@ class SegmentEncoder:
     cache: TokenCache | None = None
     piece_chars: int
     _waiting: list[tuple[Segment, bytes]] = field(default_factory=list)
-    _known: dict[int, Int32s] = field(default_factory=dict)
-    _pieces_of: dict[bytes, range] = field(default_factory=dict)
-    _text_of: dict[int, bytes] = field(default_factory=dict)
+    _sources: list[_Source] = field(default_factory=list)
+    _first_with: dict[bytes | tuple[str, str | None], int] = field(default_factory=dict)
     _keys: dict[int, TokenKey] = field(default_factory=dict)
-    _texts: list[bytes] = field(default_factory=list)
 
     def add(self, segment: Segment, text: bytes) -> None:
         """The next segment and its text in UTF-8."""
         if not text:
             return
-        if self.cache is None or segment.blob_id is None:
+        if self.cache is None:
             self._put(segment, text)
             return
         self._waiting.append((segment, text))
@@ -66,33 +78,29 @@ class SegmentEncoder:
         Raises `DocumentError` where a text could not be encoded, or the ids do not stand for exactly the text.
         """
         self._look_up()
-        fresh = self._fresh()
-        by_index = self._known | fresh
         indices = range(len(document.segments)) if index_before is None else index_before
-        ids = []
-        for segment, index in zip(document.segments, indices, strict=True):
-            has_text = segment.text_byte_stop > segment.text_byte_start
-            if has_text and index not in by_index:
-                raise _difference(document, segment)
-            ids.append(by_index[index] if has_text else _NOTHING)
-        sequence = self._join(document, ids)
+        placed = _Placed(document=document, vocabulary=self.vocabulary, indices=indices)
+        placed.fill(self._sources, iter(self.pieces.results() if self._sources else ()))
+        sequence = placed.sequence()
         if self.cache is not None:
-            self.cache.put_many({key: fresh[at] for at, key in self._keys.items() if at in fresh})
+            self.cache.put_many({key: placed.ids_of(at) for at, key in self._keys.items() if at in placed.ranges})
         return sequence
 
     def _look_up(self) -> None:
         """What the cache holds, where it stands for the text: a connector may read a blob anew."""
         if self.cache is None or not self._waiting:
             return
-        keys = {segment.segment_index: self._key(segment) for segment, _ in self._waiting}
+        keys = {segment.segment_index: self._key(segment) for segment, _ in self._waiting if segment.blob_id}
         found = self.cache.get_many(keys.values())
         for segment, text in self._waiting:
-            key = keys[segment.segment_index]
-            if key in found and self.vocabulary.are_text(found[key], text):
-                self._known[segment.segment_index] = found[key]
-            else:
+            key = keys.get(segment.segment_index)
+            ids = None if key is None else found.get(key)
+            if ids is not None and self.vocabulary.are_text(ids, text):
+                self._sources.append(_Source(index=segment.segment_index, known=ids))
+                continue
+            if key is not None:
                 self._keys[segment.segment_index] = key
-                self._put(segment, text)
+            self._put(segment, text)
         self._waiting.clear()
 
     def _key(self, segment: Segment) -> TokenKey:
@@ -102,12 +110,14 @@ class SegmentEncoder:
         )
 
     def _put(self, segment: Segment, text: bytes) -> None:
-        self._text_of[segment.segment_index] = text
-        if text in self._pieces_of:
+        is_short = len(text) <= _SHORT_BYTES or segment.blob_id is None
+        name = text if is_short else (segment.blob_id or "", segment.encoding)
+        first = self._first_with.setdefault(name, segment.segment_index)
+        if first != segment.segment_index:
+            self._sources.append(_Source(index=segment.segment_index, same_as=first))
             return
         cuts = self._cut(text)
-        self._pieces_of[text] = range(len(self._texts), len(self._texts) + len(cuts))
-        self._texts += cuts
+        self._sources.append(_Source(index=segment.segment_index, num_pieces=len(cuts)))
         for piece in cuts:
             self.pieces.put(piece)
 
@@ -117,51 +127,98 @@ class SegmentEncoder:
             return [text]
         return [piece.encode("utf-8") for piece in cut(text.decode("utf-8"), self.piece_chars)]
 
-    def _fresh(self) -> dict[int, Int32s]:
-        """The ids of what was not in the cache, by the index of the segment; each piece is checked as it comes.
 
-        A segment whose ids do not stand for its text has none here; it may yet be set aside.
-        """
-        encoded: list[Int32s | None] = []
-        for text, ids in zip(self._texts, self.pieces.results() if self._texts else (), strict=True):
-            encoded.append(ids if self.vocabulary.are_text(ids, text) else None)
-        joined = {text: _joined(encoded[at.start : at.stop]) for text, at in self._pieces_of.items()}
-        found = ((index, joined[text]) for index, text in self._text_of.items())
-        return {index: ids for index, ids in found if ids is not None}
+class _Placed:
+    """The ids of a document's segments, each put in its place as it comes, and checked there."""
 
-    def _join(self, document: Document, ids: Sequence[Int32s]) -> TokenSequence:
-        token_ids = np.concatenate([_NOTHING, *ids])
-        segment_starts = np.zeros(len(ids) + 1, dtype=np.int64)
-        np.cumsum([len(some) for some in ids], out=segment_starts[1:])
-        byte_starts = self.vocabulary.byte_starts(token_ids)
+    def __init__(self, *, document: Document, vocabulary: Vocabulary, indices: Sequence[int]) -> None:
+        self._document = document
+        self._vocabulary = vocabulary
+        self._segment_at = dict(zip(indices, document.segments, strict=True))
+        # Room for more tokens than there are in most texts; what is not written to takes no memory.
+        room = len(document.text) // 2 + 16
+        self._ids: Int32s = np.empty(room, dtype=np.int32)
+        self._byte_starts: Int64s = np.empty(room + 1, dtype=np.int64)
+        self._byte_starts[0] = self._num_ids = 0
+        self._set_aside: dict[int, Int32s] = {}
+        #: By the index a segment was added with: its tokens, from and to.
+        self.ranges: dict[int, tuple[int, int]] = {}
+
+    def fill(self, sources: Sequence[_Source], results: Iterator[Int32s]) -> None:
+        """Place the ids of every source, in order, taking results as they are due."""
+        for source in sources:
+            if source.num_pieces:
+                pieces = [next(results) for _ in range(source.num_pieces)]
+            elif source.known is not None:
+                pieces = [source.known]
+            else:
+                assert source.same_as is not None
+                pieces = [self.ids_of(source.same_as)]
+            self._place(source.index, pieces)
+        ensure(next(results, None) is None, "more pieces came back encoded than were handed over")
+
+    def ids_of(self, index: int) -> Int32s:
+        """The ids of a segment that was placed, or set aside."""
+        if index not in self.ranges:
+            return self._set_aside[index]
+        start, stop = self.ranges[index]
+        return self._ids[start:stop]
+
+    def _place(self, index: int, pieces: Sequence[Int32s]) -> None:
+        segment = self._segment_at.get(index)
+        if segment is None or segment.text_byte_stop == segment.text_byte_start:
+            # Another segment with the same text may still want them.
+            self._set_aside[index] = np.concatenate(pieces)
+            return
+        start, text = self._num_ids, self._document.segment_text(segment)
+        for ids in pieces:
+            self._append(ids)
+        self.ranges[index] = (start, self._num_ids)
+        if not self._vocabulary.are_text(self._ids[start : self._num_ids], text):
+            raise DocumentError(
+                f"{place_of(self._document, segment)}: its tokens do not stand for exactly its text; report this with "
+                "the file",
+                stage="encode",
+                reason="tokens_differ_from_text",
+            )
+
+    def _append(self, ids: Int32s) -> None:
+        start, stop = self._num_ids, self._num_ids + len(ids)
+        if stop > len(self._ids):
+            self._ids = _grown(self._ids, 2 * stop)
+            self._byte_starts = _grown(self._byte_starts, 2 * stop + 1)
+        self._ids[start:stop] = ids
+        # While other processes still encode: at the end nobody else would have work.
+        starts = self._vocabulary.byte_starts(ids)
+        np.add(starts, self._byte_starts[start], out=self._byte_starts[start : stop + 1])
+        self._num_ids = stop
+
+    def sequence(self) -> TokenSequence:
+        """The whole. Raises `AssertionError` where a segment is not in its place."""
+        token_ids, byte_starts = self._ids[: self._num_ids], self._byte_starts[: self._num_ids + 1]
+        stops = [0]
+        for index in self._segment_at:
+            stops.append(self.ranges[index][1] if index in self.ranges else stops[-1])
+        segment_starts = np.array(stops, dtype=np.int64)
         # The ids of each segment were checked against its text; so this checks that all are there, in order.
-        wanted = [*(segment.text_byte_start for segment in document.segments), len(document.text)]
+        wanted = [*(segment.text_byte_start for segment in self._document.segments), len(self._document.text)]
         ensure(
             byte_starts[segment_starts].tolist() == wanted,
-            f"{document.source_uri}: tokens were lost or doubled where segments were joined",
+            f"{self._document.source_uri}: tokens were lost or doubled where segments were joined",
         )
         return TokenSequence(
             token_ids=token_ids,
             byte_starts=byte_starts,
             segment_starts=segment_starts,
-            prefix_token_ids=self.vocabulary.prefix_token_ids,
-            suffix_token_ids=self.vocabulary.suffix_token_ids,
+            prefix_token_ids=self._vocabulary.prefix_token_ids,
+            suffix_token_ids=self._vocabulary.suffix_token_ids,
         )
 
 
-def _joined(pieces: Sequence[Int32s | None]) -> Int32s | None:
-    found = [ids for ids in pieces if ids is not None]
-    if len(found) < len(pieces):
-        return None
-    return found[0] if len(found) == 1 else np.concatenate(found)
-
-
-def _difference(document: Document, segment: Segment) -> DocumentError:
-    return DocumentError(
-        f"{place_of(document, segment)}: its tokens do not stand for exactly its text; report this with the file",
-        stage="encode",
-        reason="tokens_differ_from_text",
-    )
+def _grown(array: npt.NDArray[_Number], size: int) -> npt.NDArray[_Number]:
+    larger = np.empty(size, dtype=array.dtype)
+    larger[: len(array)] = array
+    return larger
 
 
 def place_of(document: Document, segment: Segment) -> str:

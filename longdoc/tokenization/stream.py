@@ -4,6 +4,8 @@ Owns putting the document together from its stream. Every text is handed on as s
 encoding take place side by side; what comes out is exactly what reading first and encoding then would give.
 """
 
+from io import BytesIO
+
 from longdoc.records import Document, DocumentRef, Segment, StreamingRef, TokenSequence, head_of
 from longdoc.tokenization.cache import TokenCache
 from longdoc.tokenization.encode import PIECE_CHARS, refuse_missing_bytes, with_warning
@@ -38,11 +40,11 @@ def read_and_encode(
 
 def _streamed(ref: StreamingRef, encoder: SegmentEncoder) -> Document:
     segments: list[Segment] = []
-    texts: list[bytes] = []
+    whole = BytesIO()  # grows in place, and gives what it holds away without a copy
     for segment, text in ref.stream():
         segments.append(segment)
-        texts.append(text)
+        whole.write(text)
         encoder.add(segment, text)
-    document = head_of(ref, text=b"".join(texts), segments=tuple(segments))
+    document = head_of(ref, text=whole.getvalue(), segments=tuple(segments))
     document.check()
     return document
