@@ -8,10 +8,11 @@ are no ZIP archives and are told apart by `connectors.formats`.
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from connectors.archive import MemberError, open_archive
+from connectors.book_document import book_document
 from connectors.building import Tiles
 from connectors.docx_names import name_of
 from connectors.docx_package import Package, Part, Relationship, read_properties
@@ -49,23 +50,21 @@ def read_docx(raw: bytes, *, path: Path) -> Document:
         raise _without_text(package, path)
     core = package.try_read(relationships.get("core-properties", "docProps/core.xml"))
     stated = read_properties(None if core is None else core.root)
-    document = Document(
-        kind="book",
-        source_uri=path.resolve().as_uri(),
-        title=book.header.title or stated.title or book.first_title() or display(path.stem),
+    metadata = replace(
+        stated,
+        title=book.header.title or stated.title or book.first_title(),
         authors=book.header.authors or stated.authors,
         language=book.header.language or stated.language or book.styles.language or None,
-        identifiers=stated.identifiers,
-        date=stated.date,
-        warnings=tuple(package.archive.warnings),
+    )
+    return book_document(
+        path,
         num_bytes_source=len(raw),
-        text=tiles.text(),
-        segments=tuple(tiles.segments),
+        metadata=metadata,
+        tiles=tiles,
         ledger=book.ledger.entries(),
         source_map=source_map,
+        warnings=tuple(package.archive.warnings),
     )
-    document.check()
-    return document
 
 
 def _without_text(package: Package, path: Path) -> DocumentError:

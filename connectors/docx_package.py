@@ -12,6 +12,7 @@ from urllib.parse import unquote
 
 from connectors.archive import Archive, MemberError, reason_of
 from connectors.archive_layout import Member
+from connectors.book_document import Metadata
 from connectors.decode import Decoded
 from connectors.markup import decode_markup
 from connectors.xml_tree import Element, XmlError, parse_xml
@@ -121,25 +122,17 @@ def _relationships(root: Element, folder: str) -> Iterator[Relationship]:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Properties:
-    """The core properties: Dublin Core, as the package states them (part 2, 11)."""
+def read_properties(root: Element | None) -> Metadata:
+    """The core properties of a package: Dublin Core (part 2, 11); none without their part.
 
-    title: str | None = None
-    authors: tuple[str, ...] = ()
-    language: str | None = None
-    identifiers: tuple[str, ...] = ()
-    date: str | None = None
-
-
-def read_properties(root: Element | None) -> Properties:
-    """The core properties of a package; none without their part. `date` is when the document was created."""
+    `date` is when the document was created; nothing says who published it.
+    """
     texts: dict[str, list[str]] = {}
     for element in () if root is None else root:
         if isinstance(element.tag, str) and (text := " ".join("".join(element.itertext()).split())):
             texts.setdefault(element.tag.rpartition("}")[2], []).append(text)
     creators = [name for creator in texts.get("creator", ()) for name in _SEVERAL.split(creator) if name]
-    return Properties(
+    return Metadata(
         title=_first(texts, "title"),
         authors=tuple(dict.fromkeys(creators)),
         language=_first(texts, "language"),

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from connectors.archive import Archive, MemberError, open_archive, reason_of
 from connectors.archive_layout import Member
+from connectors.book_document import book_document
 from connectors.epub_navigation import Navigation, read_nav, read_ncx
 from connectors.epub_package import Item, Package, read_package, read_xml
 from connectors.epub_pages import Page, open_page
@@ -37,25 +38,15 @@ def read_epub(raw: bytes, *, path: Path) -> Document:
     book.load_pages()
     book.lay_pages()
     tiles, source_map = book.flow.lay_out()
-    metadata = book.package.metadata
-    document = Document(
-        kind="book",
-        source_uri=path.resolve().as_uri(),
-        title=metadata.title or display(path.stem),
-        authors=metadata.authors,
-        language=metadata.language,
-        identifiers=metadata.identifiers,
-        publisher=metadata.publisher,
-        date=metadata.date,
-        warnings=tuple(book.archive.warnings),
+    return book_document(
+        path,
         num_bytes_source=len(raw),
-        text=tiles.text(),
-        segments=tuple(tiles.segments),
+        metadata=book.package.metadata,
+        tiles=tiles,
         ledger=book.ledger.entries(),
         source_map=source_map,
+        warnings=tuple(book.archive.warnings),
     )
-    document.check()
-    return document
 
 
 @dataclass(slots=True, kw_only=True)

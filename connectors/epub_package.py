@@ -12,6 +12,7 @@ from urllib.parse import unquote
 
 from connectors.archive import Archive, MemberError
 from connectors.archive_layout import Member
+from connectors.book_document import Metadata
 from connectors.markup import decode_markup
 from connectors.xml_repair import parse_repaired
 from connectors.xml_tree import Element, XmlError
@@ -32,18 +33,6 @@ class Item:
     media_type: str = ""
     properties: frozenset[str] = frozenset()
     fallback: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Metadata:
-    """What a book says of itself, white space collapsed."""
-
-    title: str | None = None
-    authors: tuple[str, ...] = ()
-    language: str | None = None
-    identifiers: tuple[str, ...] = ()
-    publisher: str | None = None
-    date: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from connectors.archive import Archive, MemberError, open_archive, reason_of
 from connectors.archive_layout import Member
+from connectors.book_document import Metadata, book_document
 from connectors.fb2_scan import count_fb2
 from connectors.fb2_walk import walk_fb2
 from connectors.ledger import Ledger
@@ -110,24 +111,23 @@ class _Book:
             message = f"{display(self.subject)} is empty: it holds no text. Leave it out, or check that it is whole."
             raise DocumentError(message, stage="read", reason="empty")
         facts = dict(_facts(self.root))
-        document = Document(
-            kind="book",
-            source_uri=path.resolve().as_uri(),
-            title=_first(facts, "title") or display(path.stem),
+        metadata = Metadata(
+            title=_first(facts, "title"),
             authors=tuple(dict.fromkeys(facts.get("author", ()))),
             language=_first(facts, "language"),
             identifiers=tuple(dict.fromkeys(facts.get("identifier", ()))),
             publisher=_first(facts, "publisher"),
             date=_first(facts, "date"),
-            warnings=tuple(self.warnings),
+        )
+        return book_document(
+            path,
             num_bytes_source=num_bytes_source,
-            text=tiles.text(),
-            segments=tuple(tiles.segments),
+            metadata=metadata,
+            tiles=tiles,
             ledger=self.ledger.entries(),
             source_map=source_map,
+            warnings=tuple(self.warnings),
         )
-        document.check()
-        return document
 
 
 def _first(facts: Mapping[str, list[str]], name: str) -> str | None:

@@ -6,10 +6,10 @@ The text is the walk's (`markup_walk`), the chapters are the headings' (`heading
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from connectors.gutenberg import Header
+from connectors.book_document import Metadata, book_document
 from connectors.headings import label_units
 from connectors.ledger import Ledger
 from connectors.markup import Page, decode_markup, looks_like_xml, parse_markup
@@ -68,25 +68,23 @@ def read_html(raw: bytes, *, path: Path) -> Document:
     if not tiles.num_bytes:
         message = f"{display(str(path))} holds no text that a reader sees. Leave it out, or check that it is whole."
         raise DocumentError(message, stage="read", reason="empty")
-    head = _merged(read_head(page.events()), header)
-    document = Document(
-        kind="book",
-        source_uri=path.resolve().as_uri(),
-        title=head.title or _first_title(flow) or display(path.stem),
-        authors=head.authors,
-        language=head.language,
-        identifiers=head.identifiers,
-        publisher=head.publisher,
-        date=head.date,
-        warnings=page.warnings,
+    head = read_head(page.events())
+    # Gutenberg's own header comes first: its page's title has the author in it.
+    metadata = replace(
+        head,
+        title=header.title or head.title or _first_title(flow),
+        authors=header.authors or head.authors,
+        language=header.language or head.language,
+    )
+    return book_document(
+        path,
         num_bytes_source=len(raw),
-        text=tiles.text(),
-        segments=tuple(tiles.segments),
+        metadata=metadata,
+        tiles=tiles,
         ledger=ledger.entries(),
         source_map=source_map,
+        warnings=page.warnings,
     )
-    document.check()
-    return document
 
 
 def _parse(text: str, *, is_xml: bool, path: Path) -> Page:
@@ -94,18 +92,6 @@ def _parse(text: str, *, is_xml: bool, path: Path) -> Page:
         return parse_markup(text, is_xml=is_xml)
     except XmlError as error:
         raise error.fault(str(path), "Leave it out, or remove the entities from it.") from error
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Head:
-    """What the head of a page says of the book."""
-
-    title: str | None = None
-    authors: tuple[str, ...] = ()
-    language: str | None = None
-    identifiers: tuple[str, ...] = ()
-    publisher: str | None = None
-    date: str | None = None
 
 
 @dataclass(slots=True)
@@ -122,7 +108,7 @@ class _Fields:
         return next((self.values[name][0] for name in names if self.values.get(name)), None)
 
 
-def read_head(events: Iterable[Event]) -> Head:
+def read_head(events: Iterable[Event]) -> Metadata:
     """The metadata of a page: `<title>`, `<meta>`, and the language of its root."""
     fields = _Fields()
     for event in _head_events(events):
@@ -134,7 +120,7 @@ def read_head(events: Iterable[Event]) -> Head:
             name = event.attributes.get("name", event.attributes.get("property", "")).lower()
             if name in _META:
                 fields.add(_META[name], event.attributes.get("content", ""))
-    return Head(
+    return Metadata(
         title=fields.first("title", "page_title"),
         authors=tuple(fields.values.get("author", ())),
         language=fields.first("language", "root_language"),
@@ -157,18 +143,6 @@ def _head_events(events: Iterable[Event]) -> Iterator[Event]:
             is_title = False
         elif is_title:
             yield event
-
-
-def _merged(head: Head, header: Header) -> Head:
-    """What both say of the book: Gutenberg's own header comes first, its page's title has the author in it."""
-    return Head(
-        title=header.title or head.title,
-        authors=header.authors or head.authors,
-        language=header.language or head.language,
-        identifiers=head.identifiers,
-        publisher=head.publisher,
-        date=head.date,
-    )
 
 
 def _first_title(flow: Flow) -> str | None:

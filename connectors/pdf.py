@@ -9,10 +9,11 @@ end is a hyphen again, and the source map says where. All bytes of the file stan
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from connectors.book_document import book_document
 from connectors.building import Origin, Tiles
 from connectors.gutenberg import Header, find_body, read_header
 from connectors.ledger import Ledger
@@ -63,24 +64,21 @@ def assemble(raw: bytes, facts: FileFacts, pages: Sequence[Page], *, path: Path)
     stated = read_metadata(raw, facts)
     ledger = Ledger()
     ledger.add("pdf", len(raw))
-    document = Document(
-        kind="book",
-        source_uri=path.resolve().as_uri(),
-        title=header.title or stated.title or display(path.stem),
+    metadata = replace(
+        stated,
+        title=header.title or stated.title,
         authors=header.authors or stated.authors,
         language=stated.language or header.language,
-        identifiers=stated.identifiers,
-        publisher=stated.publisher,
-        date=stated.date,
-        warnings=tuple(_warnings(facts, pages)),
+    )
+    return book_document(
+        path,
         num_bytes_source=len(raw),
-        text=tiles.text(),
-        segments=tuple(tiles.segments),
+        metadata=metadata,
+        tiles=tiles,
         ledger=ledger.entries(),
         source_map=source_map,
+        warnings=tuple(_warnings(facts, pages)),
     )
-    document.check()
-    return document
 
 
 def _gutenberg(text: str) -> tuple[tuple[int, int], Header]:

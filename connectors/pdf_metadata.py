@@ -7,8 +7,8 @@ too, and theirs say that they are pictures.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from connectors.book_document import Metadata
 from connectors.pdf_records import FileFacts
 from connectors.xml_tree import Element, XmlError, parse_xml
 
@@ -22,18 +22,6 @@ _DATE = re.compile(
     r"(?:D:)?(\d{4})(\d\d)?(\d\d)?(?:(\d\d)(\d\d)(\d\d)?(?:(Z)|([+-])(\d\d)'?(\d\d)?)?)?(?:'|00'00'?)?\s*"
 )
 _SEVERAL = re.compile(r"\s*;\s*")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Metadata:
-    """The fields of a document, as the file states them."""
-
-    title: str | None = None
-    authors: tuple[str, ...] = ()
-    language: str | None = None
-    identifiers: tuple[str, ...] = ()
-    publisher: str | None = None
-    date: str | None = None
 
 
 def read_metadata(raw: bytes, facts: FileFacts) -> Metadata:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from connectors.book_document import Metadata, book_document
 from connectors.building import Origin, Tiles
 from connectors.chapters import Heading, find_headings
 from connectors.decode import Decoded, decode_bytes
@@ -35,18 +36,8 @@ def read_book(raw: bytes, *, path: Path) -> Document:
         decoded.text, body_start, body_stop, is_markdown=path.suffix.lower() in MARKDOWN_EXTENSIONS
     )
     tiles = _tiles(decoded, sections)
-    document = Document(
-        kind="book",
-        source_uri=path.resolve().as_uri(),
-        title=header.title or title or display(path.stem),
-        authors=header.authors,
-        language=header.language,
-        num_bytes_source=len(raw),
-        text=tiles.text(),
-        segments=tuple(tiles.segments),
-    )
-    document.check()
-    return document
+    metadata = Metadata(title=header.title or title, authors=header.authors, language=header.language)
+    return book_document(path, num_bytes_source=len(raw), metadata=metadata, tiles=tiles)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
