@@ -8,7 +8,8 @@ description is metadata, and style sheets and binaries are no text.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from connectors.markup_events import Attributes, Event, Start
+from connectors.event_walk import DEEPEST_PLACE, EventWalk
+from connectors.markup_events import Attributes, Event
 from connectors.prose import Flow
 
 #: Bodies of notes, by the names that programs give them.
@@ -22,7 +23,6 @@ _BLOCKS = {
     "p": 2, "epigraph": 2, "cite": 2, "poem": 2, "stanza": 2, "subtitle": 2, "annotation": 2, "empty-line": 2,
     "v": 1, "text-author": 1, "date": 1,
 }  # fmt: skip
-_DEEPEST_PLACE = 48
 
 
 @dataclass(slots=True)
@@ -44,23 +44,13 @@ class _Open:
 
 def walk_fb2(events: Iterable[Event], flow: Flow) -> None:
     """Feed a FictionBook to `flow`, whose source is the present one, and begin its units."""
-    steps = _Walk(flow=flow)
-    for event in events:
-        if isinstance(event, str):
-            steps.text(event)
-        elif isinstance(event, Start):
-            steps.start(event.name, event.attributes)
-        else:
-            steps.end()
+    _Walk(flow=flow).play(events)
 
 
 @dataclass(slots=True, kw_only=True)
-class _Walk:
+class _Walk(EventWalk[_Open]):
     """Where the walk is. `unit_level` is the level of the section that the present unit belongs to."""
 
-    flow: Flow
-    stack: list[_Open] = field(default_factory=list)
-    unread: int = 0
     unit_level: int = 0
     in_notes: bool = False
     title: list[str] | None = None
@@ -90,21 +80,13 @@ class _Walk:
             self.flow.anchor(anchor)
         self._begin(element, attributes)
 
-    def end(self) -> None:
-        """The innermost open element ends."""
-        element = self.stack.pop()
-        if self.unread:
-            self.unread -= 1
-        elif element.at_end is not None:
-            element.at_end()
-
     def _open(self, name: str) -> _Open:
         if not self.stack:
             element = _Open("fictionbook", "/FictionBook", "/FictionBook", 0)
         else:
             parent = self.stack[-1]
             number = parent.children[name] = parent.children.get(name, 0) + 1
-            place = f"{parent.place}/{name}[{number}]" if len(self.stack) < _DEEPEST_PLACE else parent.place
+            place = f"{parent.place}/{name}[{number}]" if len(self.stack) < DEEPEST_PLACE else parent.place
             element = _Open(name, place, parent.block_place, parent.level)
         self.stack.append(element)
         return element

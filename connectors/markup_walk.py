@@ -8,6 +8,7 @@ elements); nothing that a style sheet makes (list numbers, quotation marks of `<
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
+from connectors.event_walk import DEEPEST_PLACE, EventWalk
 from connectors.gutenberg import split_at_markers
 from connectors.markup_events import Attributes, Event, Start
 from connectors.markup_names import (
@@ -24,8 +25,6 @@ from connectors.markup_names import (
 )
 from connectors.prose import Flow
 
-# Deeper elements are named by their ancestor of this depth: names that grow with depth would take its square.
-_DEEPEST_PLACE = 48
 _ALONE = frozenset({"html", "head", "body"})
 # Elements whose text is put aside, and as what. Those of SVG describe a picture.
 _ASIDES = {"rt": "ruby", "rtc": "ruby", "desc": "alt_text"}
@@ -45,14 +44,7 @@ class _Open:
 
 def walk(events: Iterable[Event], flow: Flow, *, notes: Collection[str] = ()) -> None:
     """Feed a document to `flow`, whose source is the present one. `notes` are ids of elements that links call notes."""
-    steps = _Walk(flow=flow, notes=frozenset(notes))
-    for event in events:
-        if isinstance(event, str):
-            steps.text(event)
-        elif isinstance(event, Start):
-            steps.start(event.name, event.attributes)
-        else:
-            steps.end()
+    _Walk(flow=flow, notes=frozenset(notes)).play(events)
 
 
 def note_targets(events: Iterable[Event]) -> frozenset[str]:
@@ -65,13 +57,10 @@ def note_targets(events: Iterable[Event]) -> frozenset[str]:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Walk:
+class _Walk(EventWalk[_Open]):
     """Where the walk is: the open elements, and the states that change what text does."""
 
-    flow: Flow
     notes: frozenset[str]
-    stack: list[_Open] = field(default_factory=list)
-    unread: int = 0
     exact: int = 0
     lists: int = 0
     pictures: int = 0
@@ -110,21 +99,13 @@ class _Walk:
         if alt := attributes.get("alttext" if name == "math" else "alt"):
             self.flow.aside("alt_text", alt, element.place)
 
-    def end(self) -> None:
-        """The innermost open element ends."""
-        element = self.stack.pop()
-        if self.unread:
-            self.unread -= 1
-        elif element.at_end is not None:
-            element.at_end()
-
     def _open(self, name: str) -> _Open:
         if not self.stack:
             element = _Open(name, f"/{name}", 1, f"/{name}")
         else:
             parent = self.stack[-1]
             number = parent.children[name] = parent.children.get(name, 0) + 1
-            deeper = parent.depth < _DEEPEST_PLACE
+            deeper = parent.depth < DEEPEST_PLACE
             step = name if name in _ALONE else f"{name}[{number}]"
             element = _Open(
                 name, f"{parent.place}/{step}" if deeper else parent.place, parent.depth + 1, parent.block_place
