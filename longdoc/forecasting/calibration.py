@@ -1,18 +1,14 @@
 """The rates of this machine for one model, measured once in a few seconds and kept.
 
 Owns the processes that measure (as many as the ring has ranks, each with its threads, all at work at the same time,
-because that is how ranks run) and the files under `rates/` in the cache folder. Rates count only while everything they
-depend on is the same; some that cannot be read count for nothing. CPUs only: nothing is measured on a GPU.
+because that is how ranks run) and what rates depend on. `longdoc.kept` holds them, below `rates/`. CPUs only:
+nothing is measured on a GPU.
 """
 
 import dataclasses
-import functools
-import hashlib
 import importlib.metadata
-import json
 import platform
 from collections.abc import Callable
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -22,8 +18,8 @@ from longdoc.bench.processes import Contestant
 from longdoc.cluster.placement import RingSpec
 from longdoc.errors import InfrastructureError
 from longdoc.estimate import ModelShape, format_bytes
-from longdoc.files import cache_folder, replace_file
 from longdoc.forecasting.costs import PairRate, Rates, kinds_of, mask_of
+from longdoc.kept import code_sha256, keep, kept
 from longdoc.machine import bytes_for_a_rank, num_cores
 from longdoc.model.layers import LayerShape
 from longdoc.model.local import LocalModel
@@ -37,15 +33,15 @@ TOKEN_SECONDS = 5e-6
 _LARGEST_PREFIX = 4
 #: Packages whose text the rates depend on: between two releases it changes and the version does not.
 _CODE = ("forecasting", "model", "outputs", "ring")
+_KIND = "rates"
 
 
 def known_rates(model: LocalModel, *, dtype: str, kernel: str, ring: RingSpec) -> Rates | None:
     """The rates that were measured before under the same conditions, or None."""
     subject = _subject(model, dtype, kernel, ring)
     try:
-        kept: dict[str, Any] = json.loads(_path(subject).read_text())
-        return _from_json(kept["rates"]) if kept["subject"] == subject else None
-    except (OSError, ValueError, KeyError, TypeError):
+        return _from_json((kept(_KIND, subject) or {})["rates"])
+    except (ValueError, KeyError, TypeError):
         return None
 
 
@@ -75,7 +71,7 @@ def rates_of(
     except InfrastructureError as error:
         report(f"no seconds are forecast: {error}")
         return None
-    _keep(_subject(model, dtype, kernel, ring), rates)
+    keep(_KIND, _subject(model, dtype, kernel, ring), rates=dataclasses.asdict(rates))
     return rates
 
 
@@ -141,24 +137,10 @@ def _subject(model: LocalModel, dtype: str, kernel: str, ring: RingSpec) -> dict
     }
 
 
-@functools.cache
 def _code_sha256() -> str:
-    root, digest = Path(longdoc.__file__).parent, hashlib.sha256()
-    for path in sorted(path for package in _CODE for path in (root / package).rglob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
+    return code_sha256(_CODE)
 
 
-def _path(subject: dict[str, Any]) -> Path:
-    return cache_folder() / "rates" / f"{hashlib.sha256(json.dumps(subject).encode()).hexdigest()[:32]}.json"
-
-
-def _keep(subject: dict[str, Any], rates: Rates) -> None:
-    path = _path(subject)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(path, json.dumps({"subject": subject, "rates": dataclasses.asdict(rates)}, indent=1).encode())
-
-
-def _from_json(kept: dict[str, Any]) -> Rates:
-    pairs = tuple(PairRate(**(pair | {"layer": LayerShape(**pair["layer"])})) for pair in kept["pairs"])
-    return Rates(**(kept | {"pairs": pairs}))
+def _from_json(rates: dict[str, Any]) -> Rates:
+    pairs = tuple(PairRate(**(pair | {"layer": LayerShape(**pair["layer"])})) for pair in rates["pairs"])
+    return Rates(**(rates | {"pairs": pairs}))

@@ -23,7 +23,7 @@ RING = RingSpec(num_ranks=2, num_cores=2)
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
-    monkeypatch.setattr(calibration, "cache_folder", lambda: tmp_path)
+    monkeypatch.setenv("LONGDOC_CACHE", str(tmp_path))
     return tmp_path
 
 
@@ -96,6 +96,15 @@ def test_a_damaged_file_counts_for_nothing(cache, measured, tiny_model, content)
     assert known_rates(tiny_model, **asked) is None
 
 
+def test_a_cache_that_cannot_be_written_only_costs_a_measurement(measured, tiny_model, monkeypatch, tmp_path):
+    rates, calls = measured
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("LONGDOC_CACHE", str(tmp_path / "file" / "cache"))
+    asked = {"dtype": "float32", "kernel": "auto", "ring": RING}
+    assert rates_of(tiny_model, **asked) == rates_of(tiny_model, **asked) == rates
+    assert len(calls) == 2
+
+
 def test_what_cannot_be_measured_is_said(cache, tiny_model, monkeypatch):
     said = []
     on_gpus = RingSpec(num_ranks=1, num_cores=2, device="cuda", num_gpus=1)
@@ -103,7 +112,7 @@ def test_what_cannot_be_measured_is_said(cache, tiny_model, monkeypatch):
     monkeypatch.setattr(calibration, "bytes_for_a_rank", lambda num_ranks: 1000)
     assert rates_of(tiny_model, dtype="float32", kernel="auto", ring=RING, report=said.append) is None
     monkeypatch.undo()
-    monkeypatch.setattr(calibration, "cache_folder", lambda: cache)
+    monkeypatch.setenv("LONGDOC_CACHE", str(cache))
 
     def fail(*_, **__):
         raise InfrastructureError("calibration: KeyError: 'layer 1'")
