@@ -17,8 +17,9 @@ from torch import Tensor
 from longdoc.bench.facts import machine_facts
 from longdoc.bench.processes import Contestant, Handler, interleaved, ratio
 from longdoc.bench.report import Column, Report, Table, Target
-from longdoc.ring.exchange import Exchange, ReduceOp, Transfer
+from longdoc.ring.exchange import Exchange, Transfer
 from longdoc.ring.exchange.shaped import Link, ShapedExchange
+from longdoc.ring.exchange.wrapped import WrappedExchange
 from longdoc.ring.hook import RingContext
 from longdoc.ring.kernels import choose_kernel
 from longdoc.ring.layout import Layout
@@ -50,23 +51,13 @@ class OverlapShape:
         return q, k, v
 
 
-class WatchedExchange:
+class WatchedExchange(WrappedExchange):
     """An exchange that counts the bytes it sends and, once told to rest, neither sends nor receives any more."""
 
     def __init__(self, exchange: Exchange) -> None:
-        self._exchange = exchange
+        super().__init__(exchange)
         self.rests = False
         self.num_bytes = 0
-
-    @property
-    def rank(self) -> int:
-        """This rank's place in the ring."""
-        return self._exchange.rank
-
-    @property
-    def num_ranks(self) -> int:
-        """The size of the ring."""
-        return self._exchange.num_ranks
 
     def start(self, sends: Sequence[Transfer], receives: Sequence[Transfer]) -> None:
         """Post the transfers; at rest, only put zeros where they would arrive, so that nobody computes with garbage."""
@@ -81,14 +72,6 @@ class WatchedExchange:
         """Wait for them."""
         if not self.rests:
             self._exchange.finish()
-
-    def all_reduce(self, tensor: torch.Tensor, op: ReduceOp = "sum") -> None:
-        """Reduce over all ranks, in place."""
-        self._exchange.all_reduce(tensor, op)
-
-    def close(self) -> None:
-        """Close the exchange behind."""
-        self._exchange.close()
 
 
 def build_overlap(exchange: Exchange | None, shape: OverlapShape) -> Handler:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import torch
 
-from longdoc.ring.exchange import Exchange, ReduceOp, Transfer
+from longdoc.ring.exchange import Exchange, Transfer
+from longdoc.ring.exchange.wrapped import WrappedExchange
 
 
 @dataclass(slots=True, kw_only=True)
@@ -33,7 +34,7 @@ class Link:
         return self.free_at + self.latency_s
 
 
-class ShapedExchange:
+class ShapedExchange(WrappedExchange):
     """`exchange` over a slow link. `clock` and `sleep` are those of the ranks' common time.
 
     With `blocking`, `start` waits for the transfers itself: the contrast, a schedule that hides nothing.
@@ -48,22 +49,12 @@ class ShapedExchange:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._exchange = exchange
+        super().__init__(exchange)
         self._link = link
         self._blocking = blocking
         self._clock, self._sleep = clock, sleep
         self._arrivals: list[torch.Tensor] = []
         self._started = False
-
-    @property
-    def rank(self) -> int:
-        """This rank's place in the ring."""
-        return self._exchange.rank
-
-    @property
-    def num_ranks(self) -> int:
-        """The size of the ring."""
-        return self._exchange.num_ranks
 
     def start(self, sends: Sequence[Transfer], receives: Sequence[Transfer]) -> None:
         """Post all transfers, each with its moment of arrival behind it."""
@@ -89,11 +80,3 @@ class ShapedExchange:
         remaining = arrival - self._clock()
         if remaining > 0:
             self._sleep(remaining)
-
-    def all_reduce(self, tensor: torch.Tensor, op: ReduceOp = "sum") -> None:
-        """Reduce over all ranks, in place."""
-        self._exchange.all_reduce(tensor, op)
-
-    def close(self) -> None:
-        """Close the exchange behind."""
-        self._exchange.close()
