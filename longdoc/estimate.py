@@ -2,7 +2,7 @@
 
 The formulas count what is alive at the peak of each stage of a forward pass (docs/architecture.md derives them, and a
 test holds them against the tensors that torch really keeps alive); weights and the interpreter come on top. Nothing
-here measures: what a rank may use is handed in. `longdoc.costs` forecasts seconds.
+here measures: what a rank may use is handed in. `longdoc.forecasting` forecasts seconds.
 """
 
 import re

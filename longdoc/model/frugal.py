@@ -30,19 +30,30 @@ def tile_norm(norm: nn.Module, budget_bytes: int) -> None:
 @contextmanager
 def as_made(model: nn.Module) -> Iterator[None]:
     """Run layers and norms as transformers made them for a while; nobody else may be using the model."""
-    before = [(module, forward) for module in model.modules() if (forward := _wrapped_forward(module))]
+    with other_forwards(model, (_in_place, _in_tiles), lambda wrapped: wrapped.args[0]):
+        yield
+
+
+@contextmanager
+def other_forwards(
+    model: nn.Module, wrappings: tuple[Callable[..., Any], ...], instead: Callable[[partial[Any]], Callable[..., Any]]
+) -> Iterator[None]:
+    """Let every module whose forward is one of `wrappings` around its own run `instead(that)` for a while.
+
+    A wrapping is a `functools.partial` of a function over the forward that it wraps. Nobody else may use the model.
+    """
+    before = [
+        (module, forward)
+        for module in model.modules()
+        if isinstance(forward := module.forward, partial) and forward.func in wrappings
+    ]
     for module, wrapped in before:
-        module.forward = wrapped.args[0]
+        module.forward = instead(wrapped)
     try:
         yield
     finally:
         for module, wrapped in before:
             module.forward = wrapped
-
-
-def _wrapped_forward(module: nn.Module) -> partial[Any] | None:
-    forward: object = module.forward
-    return forward if isinstance(forward, partial) and forward.func in (_in_place, _in_tiles) else None
 
 
 def _in_place(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

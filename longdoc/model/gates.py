@@ -30,7 +30,7 @@ from longdoc.model.passes import (
     whole_pass,
 )
 from longdoc.model.refusals import refusal, refuse_by_configuration
-from longdoc.model.tiling import SMALLEST_TILE, tiles_of
+from longdoc.model.tiling import SMALLEST_TILE
 from longdoc.ring.kernels import Kernel, choose_kernel
 from longdoc.ring.model_mask import refuse_contradictions
 
@@ -181,8 +181,7 @@ def _locality(model: RingModel, whole_TC: Tensor) -> Gate:
 
 def _ring(model: RingModel, kernel: Kernel) -> tuple[float, Gate]:
     token_ids_T, positions_T = _ids(model), torch.arange(_num_tokens(model), device=model.device)
-    with tiles_of(model.module, None):  # the head as transformers made it, too
-        whole = _outputs(model, whole_pass(model, token_ids_T, positions_T, "eager"))
+    whole = _outputs(model, whole_pass(model, token_ids_T, positions_T, "eager"))
     _refuse_nonfinite(model, whole)
     ring = _outputs(model, ring_pass(model, token_ids_T, num_ranks=_NUM_RANKS, kernel=kernel, tile=SMALLEST_TILE))
     error = float((whole - ring).abs().max())

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from longdoc.errors import ModelError
 from longdoc.estimate import MLP_TILE_BYTES
-from longdoc.model.frugal import as_made, keep_one_stream, tile_norm
+from longdoc.model.frugal import as_made, keep_one_stream, other_forwards, tile_norm
 
 #: Memory that the intermediates of one tile may take. Larger tiles are no faster: a product is compute-bound at a few
 #: hundred rows, and smaller intermediates stay in the cache.
@@ -101,21 +101,13 @@ def tiles_of(model: nn.Module, tile: int | None) -> Iterator[None]:
 
     None: in one piece, and with the layers as transformers made them.
     """
-    before = [(module, forward) for module in model.modules() if (forward := _tiled_forward(module))]
-    for module, tiled in before:
-        plain = tiled.args[0]
-        module.forward = plain if tile is None else partial(_tiled, plain, tile)
-    try:
-        with as_made(model) if tile is None else nullcontext():
-            yield
-    finally:
-        for module, tiled in before:
-            module.forward = tiled
 
+    def instead(tiled: partial[Any]) -> Callable[..., Any]:
+        plain: Callable[..., Any] = tiled.args[0]
+        return plain if tile is None else partial(_tiled, plain, tile)
 
-def _tiled_forward(module: nn.Module) -> partial[Any] | None:
-    forward: object = module.forward
-    return forward if isinstance(forward, partial) and forward.func is _tiled else None
+    with other_forwards(model, (_tiled,), instead), as_made(model) if tile is None else nullcontext():
+        yield
 
 
 def _tiled(forward: Callable[..., Any], tile: int, *inputs: Tensor) -> Any:

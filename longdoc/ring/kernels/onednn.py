@@ -14,13 +14,11 @@ def has_onednn() -> bool:
     return available and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
-def product(
-    a_MK: torch.Tensor, b_NK: torch.Tensor, bias_N: torch.Tensor | None = None, *, then: str = "none"
-) -> torch.Tensor:
-    """a bᵀ + bias in float32, then nothing or "tanh", done while the product is in registers. Knows no gradients.
+def product(a_MK: torch.Tensor, b_NK: torch.Tensor, *, then: str = "none") -> torch.Tensor:
+    """a bᵀ in float32, then nothing or "tanh", done while the product is in registers. Knows no gradients.
 
     Both in whole rows: for some that lie apart it takes 400 times as long. oneDNN compiles code for each number of rows
     (0.6 ms) and keeps up to a thousand, about 1 MB each with what lies between: ask for few.
     """
-    product_MN: torch.Tensor = torch.ops.mkldnn._linear_pointwise(a_MK, b_NK, bias_N, then, [], "")
+    product_MN: torch.Tensor = torch.ops.mkldnn._linear_pointwise(a_MK, b_NK, None, then, [], "")
     return product_MN
