@@ -108,21 +108,18 @@ def _torch_ring_rotate(exchange: Exchange) -> Attend:
 
 
 def _ring_flash_attn(exchange: Exchange) -> Attend:
-    import torch.distributed as dist
-
-    function = _function("ring_flash_attn", "zigzag_ring_flash_attn_func", "ring-flash-attn")
-
-    def attend(q_HTD: Tensor, k_GTD: Tensor, v_GTD: Tensor, scale: float) -> Tensor:
-        qkv = map(_as_1thd, (q_HTD, k_GTD, v_GTD))
-        return _as_htd(function(*qkv, softmax_scale=scale, causal=True, group=dist.group.WORLD))
-
-    return attend
+    return _of_the_world("ring_flash_attn", "zigzag_ring_flash_attn_func", "ring-flash-attn")
 
 
 def _yunchang(exchange: Exchange) -> Attend:
+    return _of_the_world("yunchang.ring", "ring_pytorch_attn_func", "yunchang")
+
+
+def _of_the_world(module: str, name: str, distribution: str) -> Attend:
+    """A function with the arguments of flash-attn, over the whole process group."""
     import torch.distributed as dist
 
-    function = _function("yunchang.ring", "ring_pytorch_attn_func", "yunchang")
+    function = _function(module, name, distribution)
 
     def attend(q_HTD: Tensor, k_GTD: Tensor, v_GTD: Tensor, scale: float) -> Tensor:
         qkv = map(_as_1thd, (q_HTD, k_GTD, v_GTD))
