@@ -1,10 +1,10 @@
 """What a run tells whoever watches it. The command line draws it; tests record it; nothing here prints."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from longdoc.records import DocumentRef
+from longdoc.records import DocumentRef, Source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,3 +54,16 @@ class Reporter(Protocol):
 
     def quarantined(self, source_uri: str, fault: Fault) -> None:
         """A document was set aside with its reason."""
+
+
+def skipped_files(source: Source) -> Sequence[tuple[str, str]]:
+    """(path, reason) of the files that a source passed over."""
+    # Only sources that pass files over have the attribute; it is no part of what a source must be.
+    found: Sequence[tuple[str, str]] = getattr(source, "skipped", ())
+    return found
+
+
+def skipped_lines(sources: Sequence[Source]) -> Iterator[str]:
+    """A line for each of those files."""
+    for path, reason in (entry for source in sources for entry in skipped_files(source)):
+        yield f"skipped {path}: {reason}"

@@ -15,7 +15,7 @@ from longdoc.model.sources import find_model
 from longdoc.outputs.convention import configuration_of, settled
 from longdoc.outputs.document_row import output_identity
 from longdoc.records import Source
-from longdoc.reporting import Reporter
+from longdoc.reporting import Reporter, skipped_lines
 from longdoc.runs.finish import Finisher
 from longdoc.runs.planning import find_documents, plan_run
 from longdoc.runs.reconcile import check_finished
@@ -27,6 +27,8 @@ def run(config: RunConfig, sources: Sequence[Source], reporter: Reporter) -> Run
     """Run every document of the sources that the output does not hold yet. Raises `LongdocError`."""
     ring = ring_spec(config)
     check_fits(ring)
+    for line in skipped_lines(sources):
+        reporter.note(line)
     refs, unreadable = find_documents(sources)
     model = find_model(config.model, report=reporter.note)
     config = settled(config, model, reporter.note)

@@ -1,1 +1,1 @@
-"""The jobs: which sources a command line means and how each kind is opened."""
+"""The jobs (`books`, `repositories`, `schedule`), and how the sources that they name are opened."""

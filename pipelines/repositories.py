@@ -1,41 +1,47 @@
-"""The repositories job: how an argument that is a git repository, lies inside one, or is an address, is opened."""
+"""The repositories job: git repositories, each read whole at one commit. Written to be called, or copied and changed.
 
-import os
-from dataclasses import replace
+    from pipelines.repositories import index_repositories
+    index_repositories(["@repositories.txt"], "index", exclude=["vendor/**"], model="smollm2-135m-instruct")
 
-from connectors.address import is_address, parse_address, split_revision
-from connectors.repository import RepositorySource, open_remote, open_repository
-from longdoc.errors import SourceError
+`longdoc run @repositories.txt -o index --kind repository --exclude 'vendor/**'` is the same job.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from longdoc.config import RunConfig
 from longdoc.records import Selection
+from longdoc.reporting import Reporter
+from longdoc.runs.record import RunSummary
+from pipelines.jobs import run_job
+from pipelines.sources import open_sources
 
 
-def open_repositories(argument: str, selection: Selection) -> RepositorySource:
-    """The repository that the argument names or lies in, at the chosen revision. Raises `SourceError`.
+def index_repositories(
+    repositories: Sequence[str],
+    output: str,
+    *,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    revision: str | None = None,
+    submodules: bool = False,
+    lfs: bool = False,
+    reporter: Reporter | None = None,
+    **options: Any,
+) -> RunSummary:
+    """Read every repository whose commit `output` does not hold yet; an entry is a path, an address or `@list.txt`.
 
-    An address may carry its revision (`URL@revision`). A path inside a repository chooses what a commit has there; it
-    need not be in the work tree.
+    `include` and `exclude` are globs over paths from a repository's root. A repository that is named directly and
+    cannot be opened raises `SourceError`; on a line of a list it is set aside, and the others go on. `options` are
+    those of `RunConfig`.
     """
-    if is_address(argument) and not os.path.lexists(argument):
-        return _open_address(argument, selection)
-    folder, inside = _nearest_folder(argument)
-    return open_repository(folder, selection, inside)
-
-
-def _open_address(argument: str, selection: Selection) -> RepositorySource:
-    url, revision = split_revision(argument)
-    address = parse_address(url)
-    if revision is not None and selection.revision not in (None, revision):
-        raise SourceError(f"{address.uri} carries a revision, and --revision is another. Leave one of them out.")
-    if revision == "":
-        raise SourceError(f"{address.uri} ends in @, and no revision follows. Add one, or leave the @ out.")
-    return open_remote(address, selection if revision is None else replace(selection, revision=revision))
-
-
-def _nearest_folder(argument: str) -> tuple[str, bytes]:
-    """The folder that an argument is, or the nearest one that holds it, and what of the argument lies below that."""
-    # Not Path.is_dir: it raises where a link leads into a closed folder.
-    folder, inside = os.path.abspath(argument), ""  # noqa: PTH100, Path.absolute keeps `..`
-    while not os.path.isdir(folder) and folder != os.path.dirname(folder):  # noqa: PTH112, PTH120
-        folder, name = os.path.split(folder)
-        inside = os.path.join(name, inside) if inside else name  # noqa: PTH118
-    return folder, os.fsencode(inside)
+    config = RunConfig(output=output, **options)
+    selection = Selection(
+        kind="repository",
+        include=tuple(include),
+        exclude=tuple(exclude),
+        revision=revision,
+        submodules=submodules,
+        lfs=lfs,
+    )
+    return run_job(config, open_sources(repositories, selection), reporter)

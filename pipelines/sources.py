@@ -11,11 +11,12 @@ from pathlib import Path
 
 from connectors.address import is_address, shown
 from connectors.git import is_repository
+from connectors.shipped import is_shipped, open_shipped, shipped_kind
 from connectors.stdin import STDIN, open_stdin
 from longdoc.errors import SourceError
 from longdoc.records import Selection, Source, display
-from pipelines.books import open_books
 from pipelines.lists import MARK, Named, failed_source, named_sources
+from pipelines.openers import open_books, open_repositories
 
 
 def open_sources(arguments: Sequence[str], selection: Selection) -> list[Source]:
@@ -27,14 +28,22 @@ def open_sources(arguments: Sequence[str], selection: Selection) -> list[Source]
     """
     if not arguments:
         raise SourceError("No source was named. Name a book, a folder of books or a git repository.")
-    _refuse_two_readers(arguments)
     named = [each for argument in arguments for each in named_sources(argument)]
+    check_named(arguments, named, selection)
+    return [open_named(each, selection) for each in named]
+
+
+def check_named(arguments: Sequence[str], named: Sequence[Named], selection: Selection, *, num_others: int = 0) -> None:
+    """Raise `SourceError` for what is known to be wrong before any source is opened.
+
+    `num_others` sources are named elsewhere and may be repositories.
+    """
+    _refuse_two_readers(arguments)
     for each in named:
         if each.listed is None and not _can_exist(each.argument, selection):
             raise _not_found(each.argument)
-    if not any(_kind(each.argument, selection) == "repository" for each in named):
+    if not num_others and not any(_kind(each.argument, selection) == "repository" for each in named):
         _refuse_repository_options(selection)
-    return [_open(each, selection) for each in named]
 
 
 def _refuse_two_readers(arguments: Sequence[str]) -> None:
@@ -44,7 +53,8 @@ def _refuse_two_readers(arguments: Sequence[str]) -> None:
         raise SourceError(f"{cause} Name one of them, and files for the others.")
 
 
-def _open(named: Named, selection: Selection) -> Source:
+def open_named(named: Named, selection: Selection) -> Source:
+    """What was named, opened. Raises `SourceError`, but for a line of a list: that becomes one `Unreadable`."""
     if named.listed is None:
         return _open_argument(named.argument, selection)
     if named.problem is not None:
@@ -62,10 +72,9 @@ def _open_argument(argument: str, selection: Selection) -> Source:
         if selection.kind == "repository":
             raise SourceError("- is standard input, which holds no git repository. Name its folder or its URL.")
         return open_stdin(None if sys.stdin is None else sys.stdin.buffer)
+    if is_shipped(argument):
+        return open_shipped(argument, selection)
     if _kind(argument, selection) == "repository":
-        # Not at the top: books need nothing of it, and it takes longer to import than most of them take to be read.
-        from pipelines.repositories import open_repositories
-
         return open_repositories(argument, selection)
     if is_address(argument) and not _exists(argument):
         message = f"{shown(argument)} is the address of a git repository, and --kind book says it is none."
@@ -74,6 +83,8 @@ def _open_argument(argument: str, selection: Selection) -> Source:
 
 
 def _kind(argument: str, selection: Selection) -> str:
+    if is_shipped(argument):
+        return shipped_kind(argument)
     if selection.kind != "auto":
         return selection.kind
     if _exists(argument):

@@ -15,10 +15,11 @@ from longdoc.cli.ledger_json import json_pieces
 from longdoc.cli.ledger_reading import CountTokens, Failure, OpenDocument, Sums, read_documents
 from longdoc.cli.ledger_tree import SegmentLines, head_lines, ledger_lines, map_lines, total_lines
 from longdoc.cli.options import model_option, source_options, take_selection
-from longdoc.cli.printing import printable, printable_lines, skipped_files
+from longdoc.cli.printing import printable, printable_lines
 from longdoc.cli.sources import open_sources
 from longdoc.errors import DocumentError
 from longdoc.records import SourceRange
+from longdoc.reporting import skipped_files
 
 _SHOWN_CHARS = 40
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from longdoc.cli.options import config_option, model_options, source_options, take_selection
-from longdoc.cli.printing import printable, printable_lines, short_name, skipped_lines
+from longdoc.cli.printing import printable, printable_lines, short_name
 from longdoc.cli.sources import open_sources
+from longdoc.reporting import skipped_lines
 
 if TYPE_CHECKING:
     from longdoc.runs.forecast import DocumentForecast

@@ -1,8 +1,6 @@
 """What every command prints the same way."""
 
-from collections.abc import Iterator, Sequence
-
-from longdoc.records import Source, display
+from longdoc.records import display
 
 
 def printable(text: str) -> str:
@@ -23,16 +21,3 @@ def short_name(source_uri: str) -> str:
 def plural(count: int, noun: str) -> str:
     """A count with its noun: `1 document`, `2 documents`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
-def skipped_files(source: Source) -> Sequence[tuple[str, str]]:
-    """(path, reason) of the files that a source passed over."""
-    # Only sources that pass files over have the attribute; it is no part of what a source must be.
-    found: Sequence[tuple[str, str]] = getattr(source, "skipped", ())
-    return found
-
-
-def skipped_lines(sources: Sequence[Source]) -> Iterator[str]:
-    """A line for each of those files."""
-    for path, reason in (entry for source in sources for entry in skipped_files(source)):
-        yield f"skipped {path}: {reason}"

@@ -6,7 +6,6 @@ from typing import Any
 import click
 
 from longdoc.cli.options import config_option, model_options, run_options, source_options, take_selection
-from longdoc.cli.printing import skipped_lines
 from longdoc.cli.sources import open_sources
 
 
@@ -42,10 +41,7 @@ def run(ctx: click.Context, /, sources: tuple[str, ...], *, as_json: bool, **opt
     selection = take_selection(options)
     config = RunConfig(**options)
     with make_reporter() as reporter:
-        opened = open_sources(sources, selection)
-        for line in skipped_lines(opened):
-            reporter.note(line)
-        summary = run_sources(config, opened, reporter)
+        summary = run_sources(config, open_sources(sources, selection), reporter)
     with contextlib.suppress(BrokenPipeError):
         print_summary(summary, config.output, as_json=as_json)
     ctx.exit(summary.exit_code)
