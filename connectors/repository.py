@@ -156,6 +156,11 @@ def open_remote(address: Address, selection: Selection) -> RepositorySource:
     return _open(Home(address=address), address.uri, commit_id, selection, b"", shown=address.uri)
 
 
+def open_commit(home: Home, uri: str, commit_id: str, selection: Selection, below: bytes) -> RepositorySource:
+    """A commit whose objects are on this machine, under the address `uri` that it has elsewhere."""
+    return _open(home, uri, commit_id, selection, below, shown=uri)
+
+
 def _open(home: Home, uri: str, commit_id: str, selection: Selection, below: bytes, *, shown: str) -> RepositorySource:
     globs = Globs(include=selection.include, exclude=selection.exclude)
     choice = Choice(globs=globs, below=below, submodules=selection.submodules, lfs=selection.lfs)

@@ -16,7 +16,7 @@ from longdoc.errors import SourceError
 from longdoc.records import Selection, Source, display
 from longdoc.reporting import skipped_files
 from longdoc.submission.cargo import Cargo, CargoFile
-from pipelines.lists import MARK, Named, failed_source, named_sources
+from pipelines.lists import MARK, Named, named_sources
 from pipelines.sources import check_named, open_named
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,80}")
