@@ -5,8 +5,9 @@ Refuses an option it does not know, by name.
 """
 
 import difflib
+import re
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -24,26 +25,30 @@ DTYPES = ("auto", "float32", "bfloat16", "float64")
 PoolingMode = Literal["auto", "mean", "last", "cls"]
 POOLINGS: tuple[PoolingMode, ...] = ("auto", "mean", "last", "cls")
 
-_TEXT, _TEXTS, _COUNT, _RING, _FLAG = "a text", "a list of texts", "a whole number", "a whole number or auto", "a flag"
+#: What the value of an option may be.
+TEXT, TEXTS, COUNT, RING, FLAG = "a text", "a list of texts", "a whole number", "a whole number or auto", "a flag"
 _IS_OF: dict[str, Callable[[Any], bool]] = {
-    _TEXT: lambda value: isinstance(value, str),
-    _TEXTS: lambda value: (
+    TEXT: lambda value: isinstance(value, str),
+    TEXTS: lambda value: (
         isinstance(value, str) or (isinstance(value, list) and all(isinstance(entry, str) for entry in value))
     ),
     # In Python True is an int; in a job file it is a mistake.
-    _COUNT: lambda value: type(value) is int,
-    _RING: lambda value: type(value) is int or value == "auto",
-    _FLAG: lambda value: isinstance(value, bool),
+    COUNT: lambda value: type(value) is int,
+    RING: lambda value: type(value) is int or value == "auto",
+    FLAG: lambda value: isinstance(value, bool),
 }
 #: Every name a job file may use, and what its value must be.
 JOB_OPTIONS = {
-    **dict.fromkeys(("sources", "include", "exclude", "outputs"), _TEXTS),
-    **dict.fromkeys(("output", "model", "device", "kernel", "dtype", "layout", "pooling"), _TEXT),
-    **dict.fromkeys(("context_extension", "kind", "revision"), _TEXT),
-    **dict.fromkeys(("text", "retry_quarantine", "submodules", "lfs"), _FLAG),
-    "ring_size": _RING,
-    "span_tokens": _COUNT,
+    **dict.fromkeys(("sources", "include", "exclude", "outputs"), TEXTS),
+    **dict.fromkeys(("output", "model", "device", "kernel", "dtype", "layout", "pooling"), TEXT),
+    **dict.fromkeys(("context_extension", "kind", "revision"), TEXT),
+    **dict.fromkeys(("text", "retry_quarantine", "submodules", "lfs"), FLAG),
+    "ring_size": RING,
+    "span_tokens": COUNT,
 }
+
+# What stands between :// and @ of an address may be a password; to the last @, because it may hold anything.
+_CREDENTIALS = re.compile(r"(?<=://)\S*@")
 
 #: Where CPU ranks start: a ring of two halves the memory of each and needs no tuning on a laptop.
 CPU_RING_SIZE = 2
@@ -157,25 +162,43 @@ def read_job_file(path: Path) -> dict[str, Any]:
 
     Raises `StartError` naming the file and the option for an unknown name or a value of another type.
     """
+    subject = f"--config {path}"
+    options = {}
+    for name, value in read_toml(path, subject).items():
+        try:
+            plain, checked = checked_option(name, value)
+        except StartError as error:
+            raise StartError(f"{subject}: {error}") from None
+        options[plain] = checked
+    return options
+
+
+def read_toml(path: Path, subject: str) -> dict[str, Any]:
+    """What a TOML file holds. Raises `StartError` about `subject`, which names it."""
     try:
         with path.open("rb") as file:
-            job = tomllib.load(file)
+            return tomllib.load(file)
     except FileNotFoundError:
-        raise StartError(f"--config {path}: no such file.") from None
+        raise StartError(f"{subject}: no such file.") from None
     except (OSError, ValueError) as error:
         # Both a syntax error and text that is not UTF-8 are ValueErrors.
-        raise StartError(f"--config {path}: cannot be read as TOML: {error}.") from None
-    options = {}
-    for name, value in job.items():
-        kind = JOB_OPTIONS.get(name.replace("-", "_"))
-        if kind is None:
-            near = difflib.get_close_matches(name.replace("-", "_"), JOB_OPTIONS, n=1)
-            hint = f" Did you mean {near[0].replace('_', '-')}?" if near else ""
-            raise StartError(f"--config {path}: unknown option {name}.{hint}")
-        if not _IS_OF[kind](value):
-            raise StartError(f"--config {path}: {name} must be {kind}, not {value!r}.")
-        options[name.replace("-", "_")] = [value] if kind == _TEXTS and isinstance(value, str) else value
-    return options
+        raise StartError(f"{subject}: cannot be read as TOML: {error}.") from None
+
+
+def checked_option(name: str, value: Any, options: Mapping[str, str] = JOB_OPTIONS) -> tuple[str, Any]:
+    """An option of a TOML file: its name with `_`, and its value. `options` maps names to what their values must be.
+
+    Raises `StartError` for an unknown name, with the nearest one that is known, or a value of another type.
+    """
+    plain = name.replace("-", "_")
+    kind = options.get(plain)
+    if kind is None:
+        near = difflib.get_close_matches(plain, options, n=1)
+        hint = f" Did you mean {near[0].replace('_', '-')}?" if near else ""
+        raise StartError(f"unknown option {name}.{hint}")
+    if not _IS_OF[kind](value):
+        raise StartError(f"{name} must be {kind}, not {_CREDENTIALS.sub('', repr(value))}.")
+    return plain, [value] if kind == TEXTS and isinstance(value, str) else value
 
 
 def _check_choice(option: str, value: str, choices: tuple[str, ...]) -> None:
