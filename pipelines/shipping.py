@@ -53,7 +53,7 @@ class _Packing:
         self._files: list[CargoFile] = []
         self._named: list[str] = []
         self._skipped: list[tuple[str, str]] = []
-        self._num_listed = 0
+        self._num_sources = 0
         self._number = 0
 
     def cargo(self) -> Cargo:
@@ -61,13 +61,14 @@ class _Packing:
             arguments=tuple(self._arguments),
             files=tuple(self._files),
             named=tuple(self._named),
-            num_listed=self._num_listed,
+            num_sources=self._num_sources,
             skipped=tuple(self._skipped),
         )
 
     def name(self, argument: str) -> None:
         self._arguments.append(argument)
         self._named.append(argument)
+        self._num_sources += 1
 
     def add(self, argument: str, found: Sequence[Named]) -> None:
         if argument.startswith(MARK):
@@ -83,7 +84,7 @@ class _Packing:
         for each in found:
             if _goes_by_name(each.argument):
                 line = each.argument
-                self._num_listed += 1
+                self._num_sources += 1
             else:
                 line = f"../{self._ship(open_named(each, self._selection))}"
             number = int(str(each.listed).rpartition(" ")[2])
@@ -97,6 +98,7 @@ class _Packing:
 
     def _ship(self, source: Source) -> str:
         self._number += 1
+        self._num_sources += 1
         place = f"{self._number:04d}"
         made = self._folder / place
         made.mkdir()

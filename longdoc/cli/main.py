@@ -26,6 +26,8 @@ COMMANDS = {
     "verify": ("longdoc.cli.verify", "verify", "Check every promise about an output, from its files alone."),
     "inspect": ("longdoc.cli.inspect", "inspect", "Show where every byte of a source goes."),
     "locate": ("longdoc.cli.locate", "locate", "Show where a token or a byte of a document's text came from."),
+    "submit": ("longdoc.cli.submit", "submit", "Run sources on a Ray cluster, through its Jobs API."),
+    "jobs": ("longdoc.cli.jobs", "jobs", "List, follow and stop the runs that were submitted."),
     "models": ("longdoc.cli.models", "models", "List, fetch and check models."),
     "bench": ("longdoc.cli.bench", "bench", "Measure speed and exactness on this machine, side by side with others."),
 }

@@ -1,10 +1,12 @@
-"""How commands get at sources: through the entry point of the installed pipelines, never by importing them."""
+"""How commands get at sources: through the entry points of the installed pipelines, never by importing them."""
 
 from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
+from typing import Any
 
 from longdoc.errors import StartError
 from longdoc.records import Selection, Source
+from longdoc.submission.cargo import Packer
 
 Opener = Callable[[Sequence[str], Selection], list[Source]]
 
@@ -18,8 +20,18 @@ def open_sources(arguments: Sequence[str], selection: Selection) -> list[Source]
 
 def find_opener() -> Opener:
     """What opens sources here. Raises `StartError` where no pipeline is installed."""
-    found = entry_points(group="longdoc.pipelines", name="sources")
-    if not found:
-        raise StartError("no pipeline is installed that opens sources; install longdoc again.")
-    opener: Opener = next(iter(found)).load()
+    opener: Opener = _offered("sources", "opens")
     return opener
+
+
+def find_packer() -> Packer:
+    """What packs sources for another machine. Raises `StartError` where no pipeline is installed."""
+    packer: Packer = _offered("shipping", "ships")
+    return packer
+
+
+def _offered(name: str, verb: str) -> Any:
+    found = entry_points(group="longdoc.pipelines", name=name)
+    if not found:
+        raise StartError(f"no pipeline is installed that {verb} sources; install longdoc again.")
+    return next(iter(found)).load()

@@ -106,6 +106,18 @@ def find_model(asked: str, *, report: Report = _silent) -> LocalModel:
     raise _unknown(asked)
 
 
+def check_name(asked: str) -> None:
+    """Raise `ModelError` for a name by which no model can be pulled. Touches neither files nor the network."""
+    if asked in BUILT_INS:
+        return
+    if asked.startswith(PYPI):
+        PypiName.parse(asked)
+    elif asked.startswith(HUB) or _ON_THE_HUB.fullmatch(asked):
+        HubName.parse(_hub_name(asked))
+    else:
+        raise _unknown(asked)
+
+
 def _pinned(asked: str, report: Report) -> LocalModel:
     """The model as it was pulled last under this name, else pulled now."""
     folder = remembered(asked)

@@ -33,14 +33,14 @@ class Cargo:
     """The sources of a job. `arguments` are what `longdoc run` is given in the working folder.
 
     `named` are those among the arguments that the cluster must reach by itself: addresses, and paths of its own.
-    `num_listed` counts the addresses on lines of lists; one that cannot be opened sets itself aside. `skipped` holds
-    (path for people, reason) of what was passed over.
+    `num_sources` counts them all, each line of a list too. `skipped` holds (path for people, reason) of what was passed
+    over.
     """
 
     arguments: tuple[str, ...]
     files: tuple[CargoFile, ...]
     named: tuple[str, ...]
-    num_listed: int
+    num_sources: int
     skipped: tuple[tuple[str, str], ...]
 
 
