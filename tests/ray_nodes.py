@@ -1,7 +1,7 @@
-"""A Ray cluster on this machine, for tests: a head with the Jobs API and workers, each a node in processes of its own.
+"""A Ray cluster on this machine, for tests: a head with the Jobs API and workers, each in processes of its own.
 
-Owns their lives: ports that the system picks, a temporary folder for each node, an end by process id, and the check that
-nothing is left. Nodes differ in their loopback address (127.0.0.2, 127.0.0.3, ...), as nodes of a real cluster do.
+Owns their lives: ports that the system picks, a temporary folder for each node, an end by process id, and the check
+that nothing is left. Nodes differ in their loopback address (127.0.0.2, 127.0.0.3, ...), as nodes of a real cluster do.
 Nothing here calls `ray stop`, which would end every Ray of this machine.
 """
 
@@ -22,7 +22,7 @@ from typing import Any
 
 import psutil
 
-_START_SECONDS = 180.0
+_START_SECONDS = 600.0
 _END_SECONDS = 20.0
 _OBJECT_STORE_BYTES = 150_000_000
 _MARK = "LONGDOC_TEST_NODES"
