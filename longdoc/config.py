@@ -41,7 +41,7 @@ _IS_OF: dict[str, Callable[[Any], bool]] = {
 JOB_OPTIONS = {
     **dict.fromkeys(("sources", "include", "exclude", "outputs"), TEXTS),
     **dict.fromkeys(("output", "model", "device", "kernel", "dtype", "layout", "pooling"), TEXT),
-    **dict.fromkeys(("context_extension", "kind", "revision"), TEXT),
+    **dict.fromkeys(("context_extension", "kind", "revision", "address"), TEXT),
     **dict.fromkeys(("text", "retry_quarantine", "submodules", "lfs"), FLAG),
     "ring_size": RING,
     "span_tokens": COUNT,
@@ -58,7 +58,9 @@ CPU_RING_SIZE = 2
 class RunConfig:
     """One run's options. `kernel`, `dtype` and `pooling` may be auto.
 
-    None stands for what the device decides (`ring_size`) and for all that the model gives (`outputs`).
+    None stands for what the device decides (`ring_size`), for all that the model gives (`outputs`) and for this machine
+    (`address`). With an address the device is one of the cluster's nodes: what `auto` stands for is known when the
+    cluster is, see `longdoc.runs.site`.
     """
 
     output: str
@@ -74,6 +76,7 @@ class RunConfig:
     context_extension: ExtensionMode = "auto"
     text: bool = True
     retry_quarantine: bool = False
+    address: str | None = None
 
     def __post_init__(self) -> None:
         _check_choice("--device", self.device, DEVICES)
@@ -89,7 +92,9 @@ class RunConfig:
         for name, value in (("--span-tokens", self.span_tokens), ("--ring-size", self.ring_size)):
             if value is not None and value < 1:
                 raise StartError(f"{name} is {value}; it counts from 1.")
-        if self.device == "cuda" and (problem := cuda_problem()):
+        if self.address is not None and self.device == "auto":
+            return
+        if self.device == "cuda" and self.address is None and (problem := cuda_problem()):
             raise StartError(f"--device cuda: {problem}; use --device cpu.")
         if self.kernel in CUDA_KERNELS and self.resolved_device != "cuda":
             raise StartError(f"--kernel {self.kernel} runs on CUDA only, and the device is cpu; use --kernel torch.")

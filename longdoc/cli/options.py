@@ -93,7 +93,7 @@ def model_option(command: Command) -> Command:
 
 
 def run_options(command: Command) -> Command:
-    """What only a run has: output, kernel, outputs, pooling, text, quarantine."""
+    """What only a run has: output, kernel, outputs, pooling, text, quarantine, cluster."""
     options = (
         click.option(
             "--output",
@@ -122,6 +122,13 @@ def run_options(command: Command) -> Command:
             "--retry-quarantine/--no-retry-quarantine",
             default=_DEFAULTS["retry_quarantine"],
             help="Try documents again that an earlier run set aside.",
+        ),
+        click.option(
+            "--address",
+            default=_DEFAULTS["address"],
+            metavar="HOST:PORT|auto",
+            help="Run on this Ray cluster, from one of its nodes; auto: the one that RAY_ADDRESS or this machine's "
+            "ray start names.  [default: this machine alone]",
         ),
     )
     return _apply(options, command)
