@@ -9,17 +9,15 @@ import contextlib
 import logging
 import os
 import shutil
-import signal
 import sys
 import tempfile
-import threading
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
 
 import psutil
 
+from longdoc.cluster.signals import signals_held, signals_ignored
 from longdoc.errors import InfrastructureError, RingError, StartError
 
 #: Exact values for the time of a run, whatever the user's environment says: each is promised above or needed.
@@ -32,7 +30,6 @@ _ENVIRONMENT = {
     "GLOO_SOCKET_IFNAME": "lo0" if sys.platform == "darwin" else "lo",
 }
 _FOLDER_PREFIX = "longdoc-"
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextlib.contextmanager
@@ -59,7 +56,7 @@ def local_ray(*, num_cpus: int, num_gpus: int = 0) -> Iterator[None]:
             error.add_note(f"Ray's logs are kept in {folder}.")
             raise
         finally:
-            with _signals_ignored():
+            with signals_ignored():
                 _stop()
                 if not keep:
                     shutil.rmtree(folder, ignore_errors=True)
@@ -69,7 +66,7 @@ def _start(folder: Path, num_cpus: int, num_gpus: int) -> None:
     import ray
 
     logging.getLogger("ray").setLevel(logging.ERROR)
-    with _signals_held(), warnings.catch_warnings():
+    with signals_held(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             ray.init(
@@ -136,41 +133,3 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-
-
-@contextlib.contextmanager
-def _signals_held() -> Iterator[None]:
-    """Signals that arrive inside take effect at the end: a Ray that is half started cannot be stopped.
-
-    Ray also takes SIGTERM for itself, and its handler dumps a stack and aborts; the handlers of before come back here.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    arrived: list[int] = []
-
-    def note(number: int, frame: FrameType | None) -> None:
-        arrived.append(number)
-
-    before = {number: signal.signal(number, note) for number in _SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    if arrived:
-        raise KeyboardInterrupt
-
-
-@contextlib.contextmanager
-def _signals_ignored() -> Iterator[None]:
-    """A second Ctrl-C must not stop the stopping."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in _SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -9,6 +9,7 @@ import pytest
 
 from longdoc.cluster import local
 from longdoc.cluster.placement import Capacity, RingSpec, check_fits, strategy
+from longdoc.cluster.signals import signals_held, signals_ignored
 from longdoc.errors import CapacityError, StartError
 
 
@@ -84,7 +85,7 @@ def test_a_signal_while_ray_starts_takes_effect_when_it_has_started(number):
     steps = []
 
     def start_and_be_interrupted():
-        with local._signals_held():
+        with signals_held():
             os.kill(os.getpid(), number)
             steps.append("went on")
 
@@ -97,7 +98,7 @@ def test_a_signal_while_ray_starts_takes_effect_when_it_has_started(number):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_second_signal_does_not_stop_the_stopping(number):
     before = signal.getsignal(number)
-    with local._signals_ignored():
+    with signals_ignored():
         os.kill(os.getpid(), number)
     assert signal.getsignal(number) is before
 
