@@ -18,8 +18,14 @@ POLL_SECONDS, PATIENCE_SECONDS = 1.0, 120.0
 #: Bytes of log a second that following may cost; a longer log is asked for less often.
 _BYTES_PER_SECOND = 200_000
 _SLOWEST_POLL = 30.0
-#: The exit codes that `longdoc run` gives by itself.
-_OWN_CODES = frozenset({0, 1, 2, 3, 4, 5, Interrupted.exit_code})
+#: The exit codes that `longdoc run` gives by itself, and what they say.
+_OWN_CODES = {
+    0: "everything is committed",
+    2: "it could not start, see its log",
+    3: "some documents are quarantined",
+    4: "incomplete for infrastructure reasons; what it had committed stays, submit it again",
+    Interrupted.exit_code: "interrupted; what it had committed stays, submit it again",
+}
 
 Answered = TypeVar("Answered")
 
@@ -98,11 +104,11 @@ def exit_code_of(job: Job) -> int:
 def how_it_ended(job: Job) -> str:
     """The end of a job in a sentence, without the log that Ray adds to its message."""
     if job.status == "SUCCEEDED":
-        return f"Job {job.job_id} is done."
+        return f"Job {job.job_id} is done: {_OWN_CODES[0]}."
     if job.status == "STOPPED":
         return f"Job {job.job_id} was stopped. What it had committed stays; submitting it again takes up the rest."
     if job.exit_code in _OWN_CODES and job.exit_code:
-        return f"Job {job.job_id} ended with exit code {job.exit_code}."
+        return f"Job {job.job_id} ended with exit code {job.exit_code}: {_OWN_CODES[job.exit_code]}."
     said = display(job.message.partition("\n")[0][:500]) or "Ray does not say why"
     return f"Job {job.job_id} was lost: {said} What it had committed stays; submit it again."
 
