@@ -71,5 +71,5 @@ def run(config: RunConfig, sources: Sequence[Source], reporter: Reporter) -> Run
             return record.summary(
                 num_planned=len(plan.documents) + len(plan.unreadable),
                 num_committed_before=plan.num_committed,
-                num_quarantined=check_finished(plan, store),
+                quarantined=check_finished(plan, store),
             )

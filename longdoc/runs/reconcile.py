@@ -9,6 +9,7 @@ from longdoc.cluster.messages import DocumentSummary
 from longdoc.errors import InfrastructureError
 from longdoc.records import Receipt
 from longdoc.runs.planning import RunPlan
+from longdoc.runs.record import SetAside
 from longdoc.store.commit import OutputStore
 
 
@@ -37,8 +38,8 @@ def check_receipts(name: str, summary: DocumentSummary, receipts: Sequence[Recei
         )
 
 
-def check_finished(plan: RunPlan, store: OutputStore) -> int:
-    """At the end: planned = committed ⊎ quarantined. Returns the number of documents in quarantine."""
+def check_finished(plan: RunPlan, store: OutputStore) -> list[SetAside]:
+    """At the end: planned = committed ⊎ quarantined. Returns the documents in quarantine."""
     committed = store.committed()
     quarantined = store.quarantined(committed)
     set_aside = [document for document in plan.documents if document.doc_key not in committed]
@@ -48,4 +49,11 @@ def check_finished(plan: RunPlan, store: OutputStore) -> int:
         raise InfrastructureError(
             f"{len(missing)} documents are neither committed nor quarantined ({names}); run the same command again."
         )
-    return len(set_aside) + len(plan.unreadable)
+    rows = [quarantined[document.doc_key] for document in set_aside]
+    return [
+        *(SetAside(**{name: row[name] for name in ("source_uri", "stage", "reason", "error")}) for row in rows),
+        *(
+            SetAside(source_uri=found.source_uri, stage=found.stage, reason=found.reason, error=found.error)
+            for found in plan.unreadable
+        ),
+    ]

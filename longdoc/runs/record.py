@@ -6,7 +6,7 @@ import json
 import platform
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any
@@ -19,6 +19,16 @@ from longdoc.store.commit import OutputStore
 from longdoc.tokenization.vocabulary import Vocabulary
 
 _LIBRARIES = ("longdoc", "torch", "transformers", "ray", "tiktoken", "tokenizers", "pyarrow")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetAside:
+    """A document that is in quarantine at the end of a run, set aside by it or by an earlier one."""
+
+    source_uri: str
+    stage: str
+    reason: str
+    error: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +49,7 @@ class RunSummary:
     num_committed: int
     num_committed_by_others: int
     num_quarantined: int
+    quarantined: tuple[SetAside, ...]
     num_tokens: int
     seconds: float
     peak_rss_bytes: tuple[int, ...]
@@ -66,7 +77,7 @@ class RunRecord:
     has_extended: bool = False
     exit_code: int = 0
 
-    def summary(self, *, num_planned: int, num_committed_before: int, num_quarantined: int) -> RunSummary:
+    def summary(self, *, num_planned: int, num_committed_before: int, quarantined: Sequence[SetAside]) -> RunSummary:
         """The end of a run that was not interrupted."""
         summary = RunSummary(
             run_id=self.run_id,
@@ -74,7 +85,8 @@ class RunRecord:
             num_committed_before=num_committed_before,
             num_committed=self.num_committed,
             num_committed_by_others=self.num_committed_by_others,
-            num_quarantined=num_quarantined,
+            num_quarantined=len(quarantined),
+            quarantined=tuple(quarantined),
             num_tokens=self.num_tokens,
             seconds=time.perf_counter() - self.started,
             peak_rss_bytes=self.peak_rss_bytes,

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from longdoc.cli.progress import PlainReporter, make_reporter, print_summary
 from longdoc.reporting import Fault, Progress
-from longdoc.runs.record import RunRecord
+from longdoc.runs.record import RunRecord, SetAside
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,15 @@ def test_nothing_to_do_is_said(capsys, num_committed, num_quarantined, line):
 
 def test_the_summary_is_a_table_for_people(capsys):
     record = RunRecord(num_committed=3, num_tokens=1000, peak_rss_bytes=(5 << 20, 7 << 20))
-    print_summary(record.summary(num_planned=5, num_committed_before=1, num_quarantined=1), "out", as_json=False)
+    print_summary(
+        record.summary(
+            num_planned=5,
+            num_committed_before=1,
+            quarantined=[SetAside(source_uri="a", stage="read", reason="gone", error="no")],
+        ),
+        "out",
+        as_json=False,
+    )
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert {"planned 5", "committed before 1", "committed now 3", "quarantined 1"} <= set(lines)
     assert "peak memory of a rank 7.0 MiB" in lines
