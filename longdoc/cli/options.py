@@ -93,7 +93,7 @@ def model_option(command: Command) -> Command:
 
 
 def run_options(command: Command) -> Command:
-    """What only a run has: output, kernel, outputs, pooling, text, quarantine, cluster."""
+    """What only a run has, here and on a cluster: output, kernel, outputs, pooling, text, quarantine."""
     options = (
         click.option(
             "--output",
@@ -123,15 +123,19 @@ def run_options(command: Command) -> Command:
             default=_DEFAULTS["retry_quarantine"],
             help="Try documents again that an earlier run set aside.",
         ),
-        click.option(
-            "--address",
-            default=_DEFAULTS["address"],
-            metavar="HOST:PORT|auto",
-            help="Run on this Ray cluster, from one of its nodes; auto: the one that RAY_ADDRESS or this machine's "
-            "ray start names.  [default: this machine alone]",
-        ),
     )
     return _apply(options, command)
+
+
+def cluster_option(command: Command) -> Command:
+    """--address: the Ray cluster that the run drives. A submission has another, that of the Jobs API."""
+    return click.option(
+        "--address",
+        default=_DEFAULTS["address"],
+        metavar="HOST:PORT|auto",
+        help="Run on this Ray cluster, from one of its nodes; auto: the one that RAY_ADDRESS or this machine's "
+        "ray start names.  [default: this machine alone]",
+    )(command)
 
 
 def config_option(command: Command) -> Command:

@@ -5,7 +5,14 @@ from typing import Any
 
 import click
 
-from longdoc.cli.options import config_option, model_options, run_options, source_options, take_selection
+from longdoc.cli.options import (
+    cluster_option,
+    config_option,
+    model_options,
+    run_options,
+    source_options,
+    take_selection,
+)
 from longdoc.cli.sources import open_sources
 
 
@@ -13,6 +20,7 @@ from longdoc.cli.sources import open_sources
 @click.argument("sources", nargs=-1, metavar="SOURCE...")
 @run_options
 @model_options
+@cluster_option
 @source_options
 @config_option
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")

@@ -16,7 +16,6 @@ from longdoc.errors import ModelError, OutputError, StartError
 from longdoc.model.registry import BUILT_INS
 from longdoc.model.sources import check_name
 from longdoc.records import display
-from longdoc.ring.kernels import CUDA_KERNELS
 from longdoc.store.publish import local_folder
 
 _RAY = re.compile(r"ray(?:\[[^\]]*\])?\s*>=\s*(?P<least>[0-9]+(?:\.[0-9]+)*)")
@@ -25,11 +24,8 @@ _NUMBERS = re.compile(r"[0-9]+(?:\.[0-9]+)*")
 
 def check_options(options: Mapping[str, Any]) -> None:
     """Raise what `RunConfig` raises for them, whatever GPUs this machine has; and for an output only it would have."""
-    here = dict(options)
-    if here.get("device", "auto") != "cpu":
-        here["device"] = "auto"
-        here["kernel"] = "auto" if here.get("kernel") in CUDA_KERNELS else here.get("kernel", "auto")
-    RunConfig(**here)
+    # With an address, the device is one of the cluster's nodes.
+    RunConfig(**{**options, "address": "auto"})
     check_output(str(options["output"]))
 
 

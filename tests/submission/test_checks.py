@@ -10,7 +10,7 @@ OPTIONS = {"output": "/shared/out", "model": "tiny-random", "device": "auto", "k
 
 
 def test_options_are_refused_in_the_words_of_a_run() -> None:
-    with pytest.raises(StartError, match="--span-tokens is 0; it counts from 1."):
+    with pytest.raises(StartError, match=r"--span-tokens is 0; it counts from 1."):
         check_options(OPTIONS | {"span_tokens": 0})
 
 
@@ -20,7 +20,7 @@ def test_gpus_of_the_cluster_are_not_looked_for_on_this_machine(kernel) -> None:
 
 
 def test_a_kernel_that_no_cpu_runs_is_refused_where_a_cpu_is_asked_for() -> None:
-    with pytest.raises(StartError, match="--kernel flash-attn runs on CUDA only"):
+    with pytest.raises(StartError, match=r"--kernel flash-attn runs on CUDA only"):
         check_options(OPTIONS | {"device": "cpu", "kernel": "flash-attn"})
 
 
@@ -43,12 +43,12 @@ def test_a_model_by_its_whole_path_is_one_of_the_cluster() -> None:
 def test_a_model_of_this_machine_is_refused(name, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model").mkdir()
-    with pytest.raises(ModelError, match="is a folder or file of this machine, and models are not shipped"):
+    with pytest.raises(ModelError, match=r"is a folder or file of this machine, and models are not shipped"):
         check_model(name)
 
 
 def test_an_unknown_model_is_refused_with_the_nearest() -> None:
-    with pytest.raises(ModelError, match="unknown model 'tiny-randon'; the nearest are tiny-random"):
+    with pytest.raises(ModelError, match=r"unknown model 'tiny-randon'; the nearest are tiny-random"):
         check_model("tiny-randon")
 
 

@@ -54,7 +54,8 @@ def test_a_cluster_that_is_away_for_a_while_is_waited_for() -> None:
         watch = Watch(server, [lambda: None, away.clear, lambda: server.end("a", 3)])
         job = watch.follower.follow()
     assert watch.lines == ["one"]
-    assert len(watch.notes) == 1 and watch.notes[0].endswith("Asking again for 5 s.")
+    assert len(watch.notes) == 1
+    assert watch.notes[0].endswith("Asking again for 5 s.")
     assert exit_code_of(job) == 3
 
 
@@ -74,7 +75,7 @@ def test_a_job_that_is_deleted_meanwhile_is_said_so() -> None:
         server.add("a", status="RUNNING")
         watch = Watch(server, [server.jobs.clear])
         with pytest.raises(
-            InfrastructureError, match="does not know job a any more. It was deleted, or the cluster was"
+            InfrastructureError, match=r"does not know job a any more. It was deleted, or the cluster was"
         ):
             watch.follower.follow()
 
@@ -85,7 +86,8 @@ def test_a_log_that_cannot_be_read_does_not_hide_the_end() -> None:
         watch = Watch(server, [lambda: server.end("a", 4)])
         job = watch.follower.follow()
     assert exit_code_of(job) == 4
-    assert len(watch.notes) == 1 and watch.notes[0].startswith("the log cannot be read: ")
+    assert len(watch.notes) == 1
+    assert watch.notes[0].startswith("the log cannot be read: ")
 
 
 def test_a_long_log_is_asked_for_less_often() -> None:
@@ -128,7 +130,7 @@ def test_an_id_may_be_shortened_while_it_is_the_only_one() -> None:
         client = JobsClient(server.url)
         for asked in ("cd", "longdoc-cd", "longdoc-cd56"):
             assert find_job(client, asked).job_id == "longdoc-cd56"
-        with pytest.raises(StartError, match="ab begins 2 jobs: longdoc-ab12, longdoc-ab34. Write more of it."):
+        with pytest.raises(StartError, match=r"ab begins 2 jobs: longdoc-ab12, longdoc-ab34. Write more of it."):
             find_job(client, "ab")
         for asked in ("ef", "ngdoc"):
             with pytest.raises(StartError, match=f"knows no job {asked}."):

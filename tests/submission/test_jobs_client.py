@@ -66,28 +66,30 @@ def test_addresses_of_proxies_and_ipv6_are_taken() -> None:
 
 
 def test_a_path_before_the_api_is_kept() -> None:
-    with jobs_server(version={"ray_version": "2.60.0"}) as server:
-        with pytest.raises(StartError, match="it answers 404"):
-            JobsClient(f"{server.url}/ray").ray_version()
+    with (
+        jobs_server(version={"ray_version": "2.60.0"}) as server,
+        pytest.raises(StartError, match=r"it answers 404"),
+    ):
+        JobsClient(f"{server.url}/ray").ray_version()
         assert server.requests[0][1] == "/ray/api/version"
 
 
 def test_nothing_that_answers_is_said_so() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    with pytest.raises(UnreachableError, match="does not answer: Connection refused. Check the address"):
+    with pytest.raises(UnreachableError, match=r"does not answer: Connection refused. Check the address"):
         JobsClient(f"http://127.0.0.1:{port}").ray_version()
 
 
 def test_a_host_that_nobody_knows_is_said_so() -> None:
-    with pytest.raises(UnreachableError, match="no such host is known here"):
+    with pytest.raises(UnreachableError, match=r"no such host is known here"):
         JobsClient("http://no-such-host.invalid:8265").ray_version()
 
 
 def test_a_server_that_never_answers_costs_its_time_and_no_more() -> None:
     with (
         listening(lambda connection: connection.recv(1 << 16) and connection.recv(1)) as place,
-        pytest.raises(UnreachableError, match="no answer in time"),
+        pytest.raises(UnreachableError, match=r"no answer in time"),
     ):
         JobsClient(f"http://{place}", seconds=0.2).ray_version()
 
@@ -95,7 +97,7 @@ def test_a_server_that_never_answers_costs_its_time_and_no_more() -> None:
 def test_a_server_that_speaks_something_else_is_no_ray() -> None:
     with (
         listening(lambda connection: connection.sendall(b"220 mail ready\r\n") or connection.recv(1 << 16)) as place,
-        pytest.raises(StartError, match="answers, but not with HTTP"),
+        pytest.raises(StartError, match=r"answers, but not with HTTP"),
     ):
         JobsClient(f"http://{place}").ray_version()
 
@@ -105,7 +107,7 @@ def test_https_at_a_plain_port_names_the_way_out() -> None:
         listening(
             lambda connection: connection.recv(1 << 16) and connection.sendall(b"HTTP/1.1 400 Bad\r\n\r\n")
         ) as place,
-        pytest.raises(StartError, match="does not speak TLS as https:// asks .* Try http://"),
+        pytest.raises(StartError, match=r"does not speak TLS as https:// asks .* Try http://"),
     ):
         JobsClient(f"https://{place}").ray_version()
 
@@ -133,18 +135,17 @@ def test_a_certificate_that_is_not_trusted_is_named() -> None:
     ],
 )
 def test_what_is_no_jobs_api_is_told_apart(status, text, said) -> None:
-    with jobs_server(fails=lambda method, path: (status, text)) as server:
-        with pytest.raises(StartError, match=said):
-            JobsClient(server.url).ray_version()
+    with jobs_server(fails=lambda method, path: (status, text)) as server, pytest.raises(StartError, match=said):
+        JobsClient(server.url).ray_version()
 
 
 def test_a_fault_inside_the_cluster_is_its_last_line() -> None:
     trace = "Traceback\n  File x\nRuntimeError: the agent is gone\n"
-    with jobs_server(fails=lambda method, path: (500, trace)) as server:
-        with pytest.raises(
-            InfrastructureError, match=r"cannot do it \(500\): RuntimeError: the agent is gone. Look at"
-        ):
-            JobsClient(server.url).jobs()
+    with (
+        jobs_server(fails=lambda method, path: (500, trace)) as server,
+        pytest.raises(InfrastructureError, match=r"cannot do it \(500\): RuntimeError: the agent is gone. Look at"),
+    ):
+        JobsClient(server.url).jobs()
 
 
 @pytest.mark.parametrize("where", ["variable", "named file", "home"])
@@ -161,20 +162,23 @@ def test_the_token_is_found_where_ray_finds_it_and_sent_in_a_header_only(where, 
         assert JobsClient(server.url).ray_version() == "2.60.0"
         ((_, path, body, headers),) = server.requests
     assert headers["Authorization"] == f"Bearer {SECRET}"
-    assert SECRET not in path and SECRET.encode() not in body
+    assert SECRET not in path
+    assert SECRET.encode() not in body
 
 
 def test_a_wrong_token_is_not_shown(monkeypatch) -> None:
     monkeypatch.setenv("RAY_AUTH_TOKEN", SECRET)
-    with jobs_server(fails=lambda method, path: (403, "Forbidden")) as server:
-        with pytest.raises(StartError, match=r"does not take the token \(403\)") as refused:
-            JobsClient(server.url).ray_version()
+    with (
+        jobs_server(fails=lambda method, path: (403, "Forbidden")) as server,
+        pytest.raises(StartError, match=r"does not take the token \(403\)") as refused,
+    ):
+        JobsClient(server.url).ray_version()
     assert SECRET not in str(refused.value)
 
 
 def test_a_token_file_that_cannot_be_read_is_named(monkeypatch, tmp_path) -> None:
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "none"))
-    with pytest.raises(StartError, match="RAY_AUTH_TOKEN_PATH: .*none cannot be read"):
+    with pytest.raises(StartError, match=r"RAY_AUTH_TOKEN_PATH: .*none cannot be read"):
         JobsClient("http://head")
 
 
@@ -202,21 +206,27 @@ def test_a_submission_whose_answer_is_lost_is_looked_for_and_not_made_twice() ->
 
 
 def test_a_submission_that_did_not_arrive_is_an_error() -> None:
-    with jobs_server(fails=lambda method, path: (500, "no agent") if method == "POST" else None) as server:
-        with pytest.raises(InfrastructureError, match="no agent"):
-            JobsClient(server.url).submit("a", entrypoint="x", runtime_env={}, metadata={})
+    with (
+        jobs_server(fails=lambda method, path: (500, "no agent") if method == "POST" else None) as server,
+        pytest.raises(InfrastructureError, match=r"no agent"),
+    ):
+        JobsClient(server.url).submit("a", entrypoint="x", runtime_env={}, metadata={})
 
 
 def test_a_package_that_a_proxy_finds_too_large_is_said_so() -> None:
-    with jobs_server(fails=lambda method, path: (413, "") if method == "PUT" else None) as server:
-        with pytest.raises(StartError, match=r"takes no package of 3 bytes \(413\)"):
-            JobsClient(server.url).upload("p.zip", b"abc")
+    with (
+        jobs_server(fails=lambda method, path: (413, "") if method == "PUT" else None) as server,
+        pytest.raises(StartError, match=r"takes no package of 3 bytes \(413\)"),
+    ):
+        JobsClient(server.url).upload("p.zip", b"abc")
 
 
 def test_a_job_of_another_shape_is_no_job() -> None:
-    with jobs_server(fails=lambda method, path: (200, json.dumps({"status": 1}))) as server:
-        with pytest.raises(StartError, match="what it says of a job is not what Ray says"):
-            JobsClient(server.url).job("a")
+    with (
+        jobs_server(fails=lambda method, path: (200, json.dumps({"status": 1}))) as server,
+        pytest.raises(StartError, match=r"what it says of a job is not what Ray says"),
+    ):
+        JobsClient(server.url).job("a")
 
 
 def test_jobs_are_the_newest_first_and_without_drivers_that_were_not_submitted() -> None:
@@ -227,11 +237,11 @@ def test_jobs_are_the_newest_first_and_without_drivers_that_were_not_submitted()
         client = JobsClient(server.url)
         assert [job.job_id for job in client.jobs()] == ["new", "old"]
         assert client.job("new").started_at == 2.0
-        with pytest.raises(NoSuchJobError, match="knows no job other. `longdoc jobs list`"):
+        with pytest.raises(NoSuchJobError, match=r"knows no job other. `longdoc jobs list`"):
             client.job("other")
 
 
 def test_an_answer_without_end_is_not_kept(monkeypatch) -> None:
     monkeypatch.setattr(jobs, "_LARGEST_ANSWER", 10)
-    with jobs_server() as server, pytest.raises(StartError, match="answers with more than 10 bytes"):
+    with jobs_server() as server, pytest.raises(StartError, match=r"answers with more than 10 bytes"):
         JobsClient(server.url).ray_version()

@@ -68,19 +68,19 @@ def test_over_the_cap_the_largest_are_named_and_the_rest_is_counted(tmp_path: Pa
 
 def test_many_small_files_over_the_cap_are_refused_too(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(package, "MOST_BYTES", 4096)
-    with pytest.raises(StartError, match="Ray takes 4.0 KiB"):
+    with pytest.raises(StartError, match=r"Ray takes 4.0 KiB"):
         build([in_memory(f"{n:04d}", b"") for n in range(100)], tmp_path / "p")
 
 
 def test_a_book_that_changed_since_it_was_listed_is_not_sent(tmp_path: Path) -> None:
     book = tmp_path / "book.txt"
     book.write_text("new")
-    with pytest.raises(StartError, match="my book changed while it was packed"):
+    with pytest.raises(StartError, match=r"my book changed while it was packed"):
         build(
             [CargoFile(name="b", label="my book", path=book, sha256=hashlib.sha256(b"old").hexdigest())], tmp_path / "p"
         )
 
 
 def test_a_file_that_is_gone_is_named(tmp_path: Path) -> None:
-    with pytest.raises(StartError, match="my book cannot be read: No such file or directory"):
+    with pytest.raises(StartError, match=r"my book cannot be read: No such file or directory"):
         build([CargoFile(name="b", label="my book", path=tmp_path / "none")], tmp_path / "p")
