@@ -13,6 +13,7 @@ from longdoc.checks.parts import check_orphans, check_parts
 from longdoc.checks.segments import check_segments
 from longdoc.checks.spans import check_spans
 from longdoc.checks.tokens import check_tokens
+from longdoc.checks.versions import check_versions
 from longdoc.store.output import read_output
 from longdoc.store.places import Places
 from longdoc.store.schemas import OutputIdentity
@@ -36,11 +37,14 @@ def verify(output: str) -> VerifyReport:
     files = inventory(findings, places)
     named: set[str] = set()
     attempts: dict[str, str] = {}
+    versions: list[Row] = []
     for row in check_documents(findings, places, identity, files["documents"]):
         named.update(part["path"] for part in row["parts"])
         attempts[row["doc_key"]] = row["attempt_id"]
+        versions.append({name: row[name] for name in ("doc_id", "doc_key", "previous_doc_key")})
         with findings.reading("documents", row["doc_key"]):
             _check_document(findings, places, identity, row)
+    check_versions(findings, versions)
     check_orphans(findings, places, files, named, attempts)
     check_ledgers(findings, places, identity, files)
     return VerifyReport(output=output, faults=tuple(findings.faults), counts=dict(findings.counts))

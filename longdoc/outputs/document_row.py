@@ -1,6 +1,5 @@
 """The documents row: what the driver knows of a finished document, from its summary and its receipts."""
 
-import datetime as dt
 import math
 import sys
 from collections.abc import Sequence
@@ -56,7 +55,7 @@ def document_row(
     model_check_error: float | None,
     seconds: float,
 ) -> dict[str, Any]:
-    """Every column of the documents row but `parts`, which the store adds. `summary` is a `DocumentSummary`."""
+    """Every column of the documents row but those that the store adds. `summary` is a `DocumentSummary`."""
     return {
         "doc_id": ref.doc_id,
         "doc_key": doc_key,
@@ -95,6 +94,5 @@ def document_row(
         "seconds": seconds,
         "tokens_per_second": summary.num_tokens / seconds,
         "run_id": run_id,
-        "committed_at": dt.datetime.now(dt.UTC),
         **document_scores(receipts),
     }

@@ -64,6 +64,12 @@ DOCUMENTS = (
     _column("source_uri", _STRING, "Where the document was read from; credentials removed."),
     _nullable("revision", _STRING, "The revision that was asked for, for example a branch."),
     _nullable("commit_id", _STRING, "The commit that the revision stood for."),
+    _nullable(
+        "previous_doc_key",
+        _STRING,
+        "The doc_key of the version of the same doc_id that was committed last before this one, whatever its commit or "
+        "configuration; null for the first. Two runs at the same time may name the same one.",
+    ),
     _nullable("title", _TEXT, "The title, where the source states one."),
     _column("authors", _NAMES, "The authors in the source's order; empty where it names none."),
     _nullable("language", _STRING, "The language, where the source states one."),
@@ -111,7 +117,9 @@ DOCUMENTS = (
     _column("seconds", _FLOAT64, "Wall time of the attempt, in seconds."),
     _column("tokens_per_second", _FLOAT64, "num_tokens / seconds."),
     _column("run_id", _STRING, "The run that committed the document."),
-    _column("committed_at", _TIME, "When the commit was decided."),
+    _column(
+        "committed_at", _TIME, "When the commit was decided; always after the version before it, whatever the clocks."
+    ),
     _column("parts", _PARTS, "Every file of this attempt: table, path below the output, rows, bytes, SHA-256."),
 )
 
@@ -206,7 +214,13 @@ TABLES: dict[str, tuple[Column, ...]] = {
     "runs": RUNS,
 }
 TABLE_DOCS = {
-    "documents": "One row a committed document. A document exists if and only if it has a row here.",
+    "documents": "One row a committed document. A document exists if and only if it has a row here. Versions of one "
+    "document (commits of a repository, editions of a file, other configurations) share doc_id and stand side by side; "
+    "previous_doc_key leads from each to the one committed before it. That is the order of this output's commits, which "
+    "need not be the repository's: after a rewritten branch the chain goes on from what stood there. The view `current` "
+    "(longdoc.store.views) has the version that was committed last. A repository that returns to a commit which is here "
+    "already is not read again and changes no row: `current` still has the version committed last, and the row of that "
+    "commit_id is the one to ask for. Another selection (`--include`, a path) is another doc_id with its own chain.",
     "segments": "One row a segment: the smallest piece with provenance. Segments tile the text and the source's bytes.",
     "spans": "One row a span: a stretch of tokens with one embedding and one set of scores. Spans tile the document.",
     "tokens": "One row a token of the text.",

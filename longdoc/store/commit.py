@@ -28,6 +28,7 @@ from longdoc.store.places import Places, entries, is_temporary
 from longdoc.store.publish import disk_faults, publish_bytes, publish_file, read_if_present, stand
 from longdoc.store.rows import rows_file
 from longdoc.store.schemas import OutputIdentity
+from longdoc.store.versions import Versions, time_after
 
 __all__ = ["COMMIT_STEPS", "Attempt", "CommittedDocument", "OutputStore", "RecoveryReport"]
 
@@ -59,6 +60,7 @@ class OutputStore:
         self.places = places
         self.identity = identity
         self._ledger = Ledger(places, identity)
+        self._versions = Versions(places, identity)
         self._heartbeat = Heartbeat()
         self._begun: list[Attempt] = []
 
@@ -98,7 +100,8 @@ class OutputStore:
     def commit(self, attempt: Attempt, *, document_row: Mapping[str, Any], parts: Sequence[Part]) -> bool:
         """Make the document visible; False when another attempt at it was first, whose rows then stand.
 
-        `document_row` holds the documents columns; attempt_id, parts and committed_at are filled in here. Raises
+        `document_row` holds the documents columns; those about the commit (attempt_id, previous_doc_key, parts,
+        committed_at) are filled in here. Raises
         `ValueError` for rows or parts that do not belong together and `InfrastructureError` when the attempt was
         abandoned by another run or the disk fails; what had been decided is then finished by the next `recover`.
         """
@@ -155,7 +158,9 @@ class OutputStore:
 
     def committed(self) -> dict[str, CommittedDocument]:
         """The committed documents by doc_key, read from the rows of the documents table."""
-        return self._ledger.committed()
+        found = self._ledger.committed()
+        self._versions.know(found.values())
+        return found
 
     def quarantined(self, committed: Mapping[str, CommittedDocument] | None = None) -> dict[str, dict[str, Any]]:
         """The newest quarantine row of each document not committed since, by doc_key, or doc_id where that is null.
@@ -198,10 +203,13 @@ class OutputStore:
             self._ledger.record_run(row)
 
     def _stage(self, attempt: Attempt, document_row: Mapping[str, Any], parts: Sequence[Part]) -> bytes:
+        doc_key = document_row.get("doc_key", attempt.unit)
+        previous = self._versions.before(document_row.get("doc_id", ""), doc_key)
         row = dict(document_row) | {
             "attempt_id": attempt.attempt_id,
-            "doc_key": document_row.get("doc_key", attempt.unit),
-            "committed_at": datetime.now(UTC),
+            "doc_key": doc_key,
+            "previous_doc_key": None if previous is None else previous.doc_key,
+            "committed_at": time_after(datetime.now(UTC), previous),
             "parts": [_part_row(part) for part in sorted(parts, key=lambda part: part.path)],
         }
         _check_parts(attempt, row, parts)

@@ -19,8 +19,10 @@ from longdoc.store.rows import DAMAGED, read_rows, rows_file
 from longdoc.store.schemas import OutputIdentity
 
 #: What `Ledger.quarantined` reads of a row.
-QUARANTINED_COLUMNS = ("doc_id", "doc_key", "source_uri", "stage", "reason", "needs", "attempts", "last_at")
-_COMMITTED_COLUMNS = ("doc_id", "doc_key", "attempt_id", "kind", "source_uri", "num_tokens", "committed_at")
+QUARANTINED_COLUMNS = ("doc_id", "doc_key", "source_uri", "stage", "reason", "error", "needs", "attempts", "last_at")
+_COMMITTED_COLUMNS = (
+    *("doc_id", "doc_key", "attempt_id", "kind", "source_uri", "previous_doc_key", "num_tokens", "committed_at"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +34,7 @@ class CommittedDocument:
     attempt_id: str
     kind: str
     source_uri: str
+    previous_doc_key: str | None
     num_tokens: int
     committed_at: datetime
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from longdoc.store.columns import EMBEDDING, EMBEDDING_LIST, TABLE_DOCS, TABLES, Column
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 OUTPUTS = ("embeddings", "logprobs")
 METADATA_PREFIX = "longdoc."
 _SHA256 = re.compile(r"[0-9a-f]{64}")

@@ -1,6 +1,7 @@
 """The tables of an output as a reader wants them: SQL views for DuckDB, and the current documents.
 
-Owns what *current* means: the version of each source that was committed last.
+Owns what *current* means: the version of each source that was committed last. A source that returns to an earlier
+version commits nothing, so it does not change what is current.
 """
 
 import re

@@ -51,11 +51,11 @@ def test_another_schema_version_is_refused_for_writing_and_reading(tmp_path: Pat
     path = tmp_path / "_longdoc" / "output.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"schema_version": 7, "unknown": 1}))
     for again in (lambda: OutputStore.open(str(tmp_path), IDENTITY), lambda: OutputStore.read(str(tmp_path))):
-        with pytest.raises(OutputError, match="has schema version 7, this longdoc has version 2"):
+        with pytest.raises(OutputError, match="has schema version 7, this longdoc has version 3"):
             again()
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"schema_version": 2}', b"\xff"])
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"schema_version": 3}', b"\xff"])
 def test_a_damaged_identity_is_named(tmp_path: Path, content: bytes) -> None:
     OutputStore.open(str(tmp_path), IDENTITY)
     (tmp_path / "_longdoc" / "output.json").write_bytes(content)

@@ -76,7 +76,7 @@ def test_encodings_sorting_and_footer_are_as_designed(tmp_path: Path) -> None:
             assert column.compression == "ZSTD"
             assert column.has_offset_index
             assert column.has_column_index
-        assert metadata.metadata[b"longdoc.schema_version"] == b"2"
+        assert metadata.metadata[b"longdoc.schema_version"] == b"3"
         assert metadata.metadata[b"longdoc.model"] == b"arithmetic"
         assert metadata.metadata[b"longdoc.tokenizer_sha256"] == b"b" * 64
         assert metadata.metadata[b"longdoc.run_id"] == b"r"
