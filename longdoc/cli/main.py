@@ -28,6 +28,7 @@ COMMANDS = {
     "locate": ("longdoc.cli.locate", "locate", "Show where a token or a byte of a document's text came from."),
     "submit": ("longdoc.cli.submit", "submit", "Run sources on a Ray cluster, through its Jobs API."),
     "jobs": ("longdoc.cli.jobs", "jobs", "List, follow and stop the runs that were submitted."),
+    "schedule": ("longdoc.cli.schedule", "schedule", "Run longdoc by the clock, from a file of entries."),
     "models": ("longdoc.cli.models", "models", "List, fetch and check models."),
     "bench": ("longdoc.cli.bench", "bench", "Measure speed and exactness on this machine, side by side with others."),
 }
