@@ -16,6 +16,8 @@ from longdoc.records import display
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _HELPER = re.compile(r"[A-Za-z0-9+.-]*::")
 _SCP_LIKE = re.compile(r"(?P<user>[^/:\s@]+)@(?P<host>\[[0-9A-Fa-f:.]+\]|[^/:\s@\[]+):(?P<path>.+)", re.DOTALL)
+# An address whose scheme was forgotten: no path of a file looks so, and it holds a password.
+_BARE_LOGIN = re.compile(r"[^/:\s@]*:\S*@(?=(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+)[:/])")
 _PARTS = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/]*)(?P<path>/.*)?", re.DOTALL)
 _HOST = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\[\]:@/\\-][^\[\]:@/\\]*)(?::(?P<port>[0-9]{1,5}))?")
 _USER = re.compile(r"[A-Za-z0-9_.+~%][A-Za-z0-9_.+~%$-]*")
@@ -52,7 +54,7 @@ class Address:
 
 def is_address(argument: str) -> bool:
     """Whether an argument has the form of an address, allowed or not, rather than that of a path."""
-    return any(form.match(argument) for form in (_URL, _HELPER, _SCP_LIKE))
+    return any(form.match(argument) for form in (_URL, _HELPER, _SCP_LIKE, _BARE_LOGIN))
 
 
 def split_revision(argument: str) -> tuple[str, str | None]:
@@ -172,6 +174,8 @@ def shown(text: str) -> str:
     if _URL.match(text):
         # To the last @: a password that was not encoded may hold anything. A query may hold a token.
         text = re.split(r"[?#]", re.sub(r"(?<=://).*@", "", text, flags=re.DOTALL), maxsplit=1)[0]
+    elif bare := _BARE_LOGIN.match(text):
+        text = text[bare.end() :]
     return display(re.sub(r"(?<=://)\S*@", "", text))
 
 

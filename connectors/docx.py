@@ -43,12 +43,12 @@ def read_docx(raw: bytes, *, path: Path) -> Document:
     """
     package = Package(open_archive(raw, str(path)))
     relationships = {each.kind: each.target for each in reversed(package.relationships())}
+    core = package.try_read(relationships.get("core-properties", "docProps/core.xml"))
     book = _Book(package=package, main_name=relationships.get("officeDocument", _USUAL_MAIN))
     book.read()
     tiles, source_map = book.lay_out()
     if not tiles.num_bytes:
         raise _without_text(package, path)
-    core = package.try_read(relationships.get("core-properties", "docProps/core.xml"))
     stated = read_properties(None if core is None else core.root)
     metadata = replace(
         stated,
@@ -117,6 +117,7 @@ class _Book:
             self._play_later(kind)
         for kind, relationship_id in main.reading.headers:
             self._play_margin(kind, main.relationships.get(relationship_id))
+        self.package.pass_over(self._unshown_margins(main))
         for part in self.parts.values():
             if part is not None and not part.is_begun:
                 member = part.part.member
@@ -263,6 +264,11 @@ class _Book:
         if part := self._new_part(relationship):
             self.flow.unit(f"page_{kind}")
             self.play(part.reading.steps, part)
+
+    def _unshown_margins(self, main: _ReadPart) -> list[str]:
+        """The headers and footers that the document has and no section shows, whatever their members are called."""
+        margins = [each.target for each in main.relationships.values() if each.kind in ("header", "footer")]
+        return [target for target in margins if target not in self.parts]
 
     def _warn(self) -> None:
         warn = self.package.archive.warn

@@ -6,7 +6,7 @@ entities, which no Office program writes. Nothing that lies outside the package 
 
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
@@ -59,7 +59,7 @@ class Part:
 
 @dataclass(slots=True)
 class Package:
-    """One DOCX. `faults` are the reasons of members that could not be read although they should have been."""
+    """One DOCX. `faults` are the reasons of members that could not be read, or that nothing shows."""
 
     archive: Archive
     faults: dict[Member, str] = field(default_factory=dict)
@@ -97,6 +97,12 @@ class Package:
                 self.faults[member] = error.reason
             self.archive.warn(f"{display(name)} is left unread: {error}.")
             return None
+
+    def pass_over(self, names: Iterable[str]) -> None:
+        """Note members that nothing of the document shows."""
+        for name in names:
+            if member := self.archive.find(name):
+                self.faults.setdefault(member, "not_referenced")
 
     def reason(self, member: Member) -> str:
         """Why a member that was not read as text is none."""

@@ -108,8 +108,7 @@ class _Book:
         """The finished document. Raises `DocumentError` where there is no text."""
         tiles, source_map = self.flow.lay_out()
         if not tiles.num_bytes:
-            message = f"{display(self.subject)} is empty: it holds no text. Leave it out, or check that it is whole."
-            raise DocumentError(message, stage="read", reason="empty")
+            raise self._without_text()
         facts = dict(_facts(self.root))
         metadata = Metadata(
             title=_first(facts, "title"),
@@ -128,6 +127,15 @@ class _Book:
             source_map=source_map,
             warnings=tuple(self.warnings),
         )
+
+    def _without_text(self) -> DocumentError:
+        """Why there is nothing to read: pictures of pages, or nothing at all."""
+        subject = display(self.subject)
+        if any(entry.reason == "image" for entry in self.ledger.entries()):
+            message = f"{subject} has no text: it holds pictures only. Get an edition with text, or run OCR."
+            return DocumentError(message, stage="read", reason="no_text_layer")
+        message = f"{subject} is empty: it holds no text. Leave it out, or check that it is whole."
+        return DocumentError(message, stage="read", reason="empty")
 
 
 def _first(facts: Mapping[str, list[str]], name: str) -> str | None:

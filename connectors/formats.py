@@ -19,6 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import BinaryIO
 
+from connectors.lfs_pointers import parse_pointer
 from longdoc.errors import DocumentError
 from longdoc.records import Document, display
 
@@ -112,7 +113,7 @@ FORMATS: dict[str, Format] = {
     "docx": Format(
         name="DOCX",
         extensions=(".docx", ".docm", ".dotx", ".dotm"),
-        version="docx-1",
+        version="docx-2",
         reader="connectors.docx:read_docx",
         libraries=("charset-normalizer", "lxml"),
     ),
@@ -183,7 +184,7 @@ def recognise(file: BinaryIO, name: str) -> Recognised:
     """The format of a file that can be sought; what neither content nor name decides is plain text.
 
     Raises `DocumentError`: `unknown_format` for what is known to be no book or has no reader, `encrypted` for an
-    Office document with a password, `damaged` for an archive that no extension explains.
+    Office document with a password, `damaged` for an archive that no extension explains, `lfs_pointer`.
     """
     promised = format_of_name(name)
     key = _by_content(file, name)
@@ -210,6 +211,10 @@ def _by_content(file: BinaryIO, name: str) -> str | None:
         return "pdf"
     if head.startswith(_COMPOUND_FILE):
         raise _compound(file, name)
+    if pointer := parse_pointer(head):
+        message = f"{display(name)} is a Git LFS pointer to {pointer.size:,} bytes that are not here."
+        action = "Run `git lfs pull` in its repository, or leave it out."
+        raise DocumentError(f"{message} {action}", stage="read", reason="lfs_pointer", needs="its content")
     if markup := _MARKUP.match(_as_text(head)):
         return "html" if markup["html"] else "fb2"
     for signature, kind in _OTHERS:

@@ -130,6 +130,8 @@ def _no_such_commit(path: str, revision: str | None, error: str) -> SourceError:
         return SourceError(f"{shown}: HEAD names no commit. Choose one with --revision, for example {names[0]!r}.")
     near = difflib.get_close_matches(revision, names, n=3)
     hint = f" Near it: {', '.join(near)}." if near else ""
+    if run(["-C", path, "rev-parse", "--is-shallow-repository"])[1] == b"true\n":
+        hint += " Its history was cut off when it was cloned: `git fetch --unshallow` there gets the rest."
     message = f"{shown} has no commit that {revision!r} names: git says {error!r}.{hint}"
     return SourceError(f"{message} `git branch -a`, `git tag` and `git log` list what it has.")
 
@@ -177,7 +179,7 @@ def said(raw: bytes) -> str:
 def cleaned(raw: bytes) -> str:
     """What git says, for people: without credentials, and with nothing in it that could drive a terminal."""
     lines = raw.decode("utf-8", errors="surrogateescape").strip().split("\n")
-    return "\n".join(display(without_credentials(line)) for line in lines)
+    return "\n".join(display(without_credentials(line.strip())) for line in lines)
 
 
 def execute(arguments: list[str], *, environment: Mapping[str, str] | None = None, **options: object) -> Any:

@@ -49,6 +49,8 @@ def read_gzip(raw: bytes, *, path: Path) -> Document:
     for what is no book, or what the reader of the content raises.
     """
     try:
+        if not raw.startswith(_MAGIC):
+            raise _GzipError("it does not begin like one; if it was expanded already, name it without .gz")
         expanded = _expand(raw, path)
     except _GzipError as error:
         message = f"{display(str(path))} is a damaged gzip file: {error}. Get a whole copy of it."
@@ -160,7 +162,9 @@ def _inflate(raw: bytes, start: int, room: int) -> tuple[list[bytes], int]:
             piece = inflater.decompress(chunk, min(room, _CHUNK << 4))
         except zlib.error as error:
             raise _GzipError(f"its data cannot be expanded ({error})") from error
-        position += len(chunk) - len(inflater.unconsumed_tail) - len(inflater.unused_data)
+        # At the end zlib may name what it left both as behind the end and as not consumed: it is one stretch.
+        left = inflater.unused_data if inflater.eof else inflater.unconsumed_tail
+        position += len(chunk) - len(left)
         room -= len(piece)
         pieces.append(piece)
     return pieces, position

@@ -22,7 +22,8 @@ from connectors.attributes import State
 from connectors.building import Origin, Tiles
 from connectors.decode import Decoded, decode_unless_binary
 from connectors.git_objects import SUBMODULE, SYMLINK, TreeEntry
-from connectors.lfs import LfsStore, Pointer, parse_pointer
+from connectors.lfs import LfsStore
+from connectors.lfs_pointers import Pointer, parse_pointer
 from connectors.linguist import kind_of
 from connectors.listing import Listed, read_contents
 from longdoc.encodings import MARKS

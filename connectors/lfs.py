@@ -1,9 +1,8 @@
-"""Git LFS: the pointers that stand in a repository, and the content they point at.
+"""Git LFS: the content that pointers (`connectors.lfs_pointers`) stand for.
 
-Owns the format of pointers (https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md), the batch API
-(https://github.com/git-lfs/git-lfs/blob/main/docs/api/batch.md), and what was downloaded, which lies in the cache by
-its SHA-256. Every object is as long as its pointer says and has its hash, or it is refused. A password goes to the host
-it is for and nowhere else; nothing is read from an address that is not http or https.
+Owns the batch API (https://github.com/git-lfs/git-lfs/blob/main/docs/api/batch.md), and what was downloaded, which lies
+in the cache by its SHA-256. Every object is as long as its pointer says and has its hash, or it is refused. A password
+goes to the host it is for and nowhere else; nothing is read from an address that is not http or https.
 """
 
 import base64
@@ -11,7 +10,6 @@ import hashlib
 import http.client
 import json
 import os
-import re
 import tempfile
 import urllib.error
 import urllib.request
@@ -22,41 +20,19 @@ from typing import IO, Any
 from urllib.parse import urlsplit
 
 from connectors.address import Address
+from connectors.git import without_credentials
+from connectors.lfs_pointers import Pointer
 from connectors.remote import RemoteError, find_login, note
 from longdoc.errors import InfrastructureError
 from longdoc.files import make_folder, sha256_file
+from longdoc.records import display
 
-# Under 1024 bytes, `version` first, then sorted keys.
-LONGEST_POINTER = 1023
-_POINTER = re.compile(
-    rb"version https://(?:git-lfs\.github\.com|hawser\.github\.com)/spec/v\d\n(?:[a-z0-9.-]+ [^\n]*\n)*?"
-    rb"oid sha256:(?P<oid>[0-9a-f]{64})\n(?:[a-z0-9.-]+ [^\n]*\n)*?size (?P<size>\d{1,18})\n"
-)
 _MEDIA_TYPE = "application/vnd.git-lfs+json"
 _AT_ONCE = 100
 _SECONDS = 60.0
 _LARGEST_ANSWER = 16 << 20
 _CHUNK = 1 << 20
 _IS_GONE = (404, 410, 422)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pointer:
-    """What a pointer points at: SHA-256 and length of a content that lies elsewhere."""
-
-    oid: str
-    size: int
-
-    @property
-    def title(self) -> str:
-        """The pointer for people."""
-        return f"oid sha256:{self.oid}, size {self.size}"
-
-
-def parse_pointer(content: bytes) -> Pointer | None:
-    """The pointer that a file is, or None for any other file."""
-    match = _POINTER.fullmatch(content) if len(content) <= LONGEST_POINTER else None
-    return None if match is None else Pointer(oid=match["oid"].decode("ascii"), size=int(match["size"]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,7 +173,9 @@ class _Server:
 
     def _fault(self, cause: str, *, is_lasting: bool = True) -> RemoteError:
         action = "Run again, or leave out --lfs to read the pointers alone."
-        return RemoteError(f"{self.url}: LFS objects cannot be fetched: {cause}. {action}", is_lasting=is_lasting)
+        # A server may repeat what it was sent, or drive a terminal.
+        said = display(without_credentials(cause))
+        return RemoteError(f"{self.url}: LFS objects cannot be fetched: {said}. {action}", is_lasting=is_lasting)
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):

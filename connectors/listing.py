@@ -14,7 +14,7 @@ from connectors.git_cache import ensure_commit, fetch_blobs
 from connectors.git_objects import SUBMODULE, SYMLINK, TreeEntry, list_tree, read_objects, read_settings
 from connectors.globs import Globs
 from connectors.home import Home
-from connectors.lfs import LONGEST_POINTER, Pointer, parse_pointer
+from connectors.lfs_pointers import LONGEST_POINTER, Pointer, parse_pointer
 from connectors.submodules import Declared, SubmoduleRefused, find_submodule, read_declared
 from longdoc.errors import SourceError
 from longdoc.records import display

@@ -270,6 +270,11 @@ _CAUSES = (
         action="Put a name and password (or token) in the address, set up a credential helper of git, or an ssh key.",
     ),
     _Cause(
+        pattern=r"dubious ownership",
+        cause="it belongs to another user, so git does not trust it",
+        action="Add the exception that git names, if you do.",
+    ),
+    _Cause(
         pattern=r"certificate|SSL peer",
         cause="its certificate is not trusted",
         action="Add the authority to the machine's certificates (git reads http.sslCAInfo).",

@@ -11,9 +11,19 @@ from connectors.books import read_book
 from longdoc.errors import DocumentError
 from longdoc.records import Document
 
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "connectors.md").read_text()
+
+
+def documented_reasons() -> dict[str, set[str]]:
+    """By word of the table of reasons in docs/connectors.md: what it stands on, `document` or `bytes`."""
+    section = PAGE.partition("\n## Reasons\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`[^|]*`) \|[^|]*\| ([a-z, ]+) \|$", section, re.MULTILINE)
+    return {word: set(on.split(", ")) for words, on in rows for word in re.findall(r"`([a-z_]+)`", words)}
+
+
 REASONS = {
-    "damaged", "drm", "empty", "encrypted", "no_text_layer", "too_large_when_expanded", "unknown_format", "unsafe",
-}  # fmt: skip
+    on: frozenset(word for word, where in documented_reasons().items() if on in where) for on in ("document", "bytes")
+}
 
 
 def read_or_refuse(raw: bytes, name: str) -> Document | DocumentError:
@@ -30,13 +40,14 @@ def read_or_refuse(raw: bytes, name: str) -> Document | DocumentError:
 def check_fault(error: DocumentError) -> None:
     """A stable reason, and a message that can be written anywhere."""
     assert error.stage == "read"
-    assert error.reason in REASONS, error.reason
+    assert error.reason in REASONS["document"], error.reason
     assert len(str(error).encode("utf-8")) > 20
 
 
 def check_document(document: Document, raw: bytes) -> None:
     """Everything that holds for any book, whatever its format."""
     document.check()
+    check_reasons(document)
     assert document.num_bytes_source == len(raw)
     document.text.decode("utf-8")
     for _, unit in groupby(document.segments, key=lambda segment: segment.unit):
@@ -51,6 +62,12 @@ def check_document(document: Document, raw: bytes) -> None:
         if is_text and segment.num_bytes_source:
             assert segment.encoding or segment.transform
     check_top_of_ledger(document)
+
+
+def check_reasons(document: Document) -> None:
+    """Every reason is a word that the documentation has for bytes."""
+    given = {each.reason for each in (*document.segments, *document.ledger) if each.reason is not None}
+    assert given <= REASONS["bytes"], given - REASONS["bytes"]
 
 
 def check_top_of_ledger(document: Document) -> None:

@@ -6,6 +6,8 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from book_checks import check_reasons
+
 from connectors.repository import open_repository
 from longdoc.records import Document, Segment, Selection
 
@@ -81,7 +83,9 @@ def commit_files(
 
 def read(path: Path, **selection: object) -> Document:
     """The document of a repository."""
-    return open_repository(str(path), Selection(**selection)).ref.read()  # type: ignore[arg-type]  # a test's shorthand
+    document = open_repository(str(path), Selection(**selection)).ref.read()  # type: ignore[arg-type]  # shorthand
+    check_reasons(document)
+    return document
 
 
 def content_segments(document: Document) -> dict[bytes, Segment]:

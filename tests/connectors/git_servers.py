@@ -33,6 +33,7 @@ class Server:
     lfs: dict[str, bytes] = field(default_factory=dict)
     lfs_href: str | None = None
     lfs_redirect: str | None = None
+    lfs_more: dict[str, object] = field(default_factory=dict)
 
     @property
     def url(self) -> str:
@@ -107,7 +108,7 @@ class _Handler(BaseHTTPRequestHandler):
                 answer["actions"] = {"download": {"href": f"{href}/{oid}"}}
             else:
                 answer["error"] = {"code": 404, "message": "Object does not exist"}
-            objects.append(answer)
+            objects.append(answer | self.asked.lfs_more)
         return json.dumps({"transfer": "basic", "objects": objects}).encode()
 
     def _send(self, status: int, body: bytes, headers: dict[str, str]) -> None:

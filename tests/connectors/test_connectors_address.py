@@ -65,6 +65,16 @@ def test_relative_addresses_of_submodules(parent: str, url: str, resolved: str) 
     assert resolve_relative(parse_address(parent), url) == resolved
 
 
+@pytest.mark.parametrize(
+    "text", ["me:s3cr3t@h.example/o/r.git", "me:s3cr3t@h.example:o/r.git", ":s3/cr@3t@[::1]/r", "me:s3cr3t@h/r@v1"]
+)
+def test_an_address_whose_scheme_was_forgotten_is_no_path_and_keeps_its_password(text: str) -> None:
+    assert is_address(text)
+    with pytest.raises(SourceError, match=r" is no URL\. Use one of https://") as caught:
+        parse_address(text)
+    assert not any(part in str(caught.value) for part in ("me:", "s3", "3t@"))
+
+
 PIECES = st.sampled_from(
     [
         *("https://", "http://", "ssh://", "file://", "git@", "h", "/", ":", "@", "..", "-o", "[::1]", "%0a", "%40"),

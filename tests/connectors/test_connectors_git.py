@@ -22,6 +22,7 @@ from connectors.git import without_credentials
 from connectors.repository import RepositoryRef, open_repository
 from longdoc.errors import DocumentError, InfrastructureError, SourceError
 from longdoc.records import Selection
+from pipelines.sources import open_sources
 
 
 def test_replacement_objects_and_git_variables_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +102,25 @@ def test_a_repository_of_another_user_shows_what_git_says(tmp_path: Path, monkey
     with pytest.raises(SourceError) as caught:
         read(folder)
     assert "belongs to another user, so git does not trust it" in str(caught.value)
-    assert f"git config --global --add safe.directory {folder}" in str(caught.value)
+    assert f"\ngit config --global --add safe.directory {folder}" in str(caught.value)
+
+
+@pytest.mark.parametrize("form", ["bare", "inside", "linked", "address"])
+def test_every_form_of_another_users_repository_says_how_to_trust_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    folder = new_repository(tmp_path / "repo")
+    commit = commit_files(folder, {"in/a": b"1\n"})
+    (folder / "in").mkdir()
+    run_git(tmp_path, "clone", "-q", "--bare", folder.as_uri(), "bare.git")
+    run_git(folder, "worktree", "add", "-q", "--detach", str(tmp_path / "linked"), commit)
+    for name, value in (("GIT_CONFIG_GLOBAL", os.devnull), ("GIT_CONFIG_NOSYSTEM", "1"), ("LONGDOC_CACHE", "cache")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    places = {"bare": tmp_path / "bare.git", "inside": folder / "in", "linked": tmp_path / "linked"}
+    with pytest.raises(SourceError, match="belongs to another user, so git does not trust it") as caught:
+        open_sources([folder.as_uri() if form == "address" else str(places[form])], Selection(kind="repository"))
+    assert "git config --global --add safe.directory" in str(caught.value)
 
 
 @pytest.mark.parametrize(

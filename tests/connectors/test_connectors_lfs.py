@@ -1,17 +1,30 @@
 """Git LFS on request: content in the place of pointers, checked against them, and a reason where there is none."""
 
 import hashlib
+import json
 import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from git_plumbing import commit_files, content_segments, git_blob_id, new_repository, read, run_git
+from git_plumbing import (
+    REGULAR,
+    SUBMODULE,
+    commit_entries,
+    commit_files,
+    content_segments,
+    git_blob_id,
+    new_repository,
+    read,
+    run_git,
+    write_blob,
+)
 from git_servers import Server, pointer_to, serve
 
 from connectors.address import parse_address
-from connectors.lfs import parse_pointer, server_url
+from connectors.lfs import server_url
+from connectors.lfs_pointers import parse_pointer
 from connectors.repository import RepositoryRef, open_remote
 from longdoc.errors import DocumentError, InfrastructureError, SourceError
 from longdoc.records import Document, Selection
@@ -80,6 +93,18 @@ def test_what_was_downloaded_is_kept_and_no_secret_with_it(server: Server, cache
     assert not [path for path in cache.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
 
 
+def test_content_of_a_submodule_comes_from_its_own_server(server: Server, tmp_path: Path) -> None:
+    parent = new_repository(tmp_path / "served" / "parent.git", bare=True)
+    child = run_git(tmp_path / "served" / "repo.git", "rev-parse", "main").decode().strip()
+    modules = write_blob(parent, b'[submodule "m"]\n\tpath = m\n\turl = ../repo.git\n')
+    commit_entries(parent, {b".gitmodules": (REGULAR, modules), b"m": (SUBMODULE, child)})
+    address = parse_address(f"http://me:{SECRET}@127.0.0.1:{server.port}/parent.git")
+    document = open_remote(address, Selection(submodules=True, lfs=True)).ref.read()
+    assert facts(document)[(b"m/book.txt", "file")] == (None, len(TEXT))
+    assert facts(document)[(b"m/book.txt", "lfs_pointer")] == ("lfs_pointer", len(pointer_to(TEXT)))
+    assert "POST /repo.git/info/lfs/objects/batch" in server.requests
+
+
 def test_pointers_stay_pointers_unless_asked_for(server: Server) -> None:
     document = open_remote(
         parse_address(f"http://me:{SECRET}@127.0.0.1:{server.port}/repo.git"), Selection()
@@ -131,6 +156,24 @@ def test_a_server_that_is_down_is_no_fault_of_the_document(server: Server, tmp_p
     server.lfs_href = "http://127.0.0.1:1"
     with pytest.raises(InfrastructureError, match=r"LFS objects cannot be fetched: .*refused\. Run again"):
         open_repo(server).read()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"error": {"code": 500, "message": f"no https://me:{SECRET}@h/x \x1b[2J"}},
+        {"actions": {"download": {"href": f"http://me:{SECRET}@127.0.0.1:1/x?token={SECRET}"}}},
+        {"actions": {"download": {"href": "{url}/lfs/x", "header": {"Authorization": f"Bearer {SECRET}\n"}}}},
+        {"actions": {"download": {"href": f"file:///{SECRET}"}}},
+    ],
+    ids=["message", "address", "header", "protocol"],
+)
+def test_what_a_server_says_of_itself_is_told_without_its_secrets(server: Server, answer: dict[str, object]) -> None:
+    server.lfs_more = json.loads(json.dumps(answer).replace("{url}", server.url))
+    with pytest.raises((DocumentError, InfrastructureError), match="LFS objects cannot be fetched: ") as caught:
+        open_repo(server).read()
+    assert SECRET not in str(caught.value)
+    assert str(caught.value).isprintable()
 
 
 def test_the_server_that_the_commit_names(server: Server, tmp_path: Path) -> None:

@@ -68,6 +68,31 @@ def test_globs_choose_the_text_and_are_part_of_the_identity(tmp_path: Path) -> N
     }
 
 
+def test_globs_start_at_the_root_wherever_the_source_starts(tmp_path: Path) -> None:
+    folder = new_repository(tmp_path / "repo")
+    commit_files(folder, {"src/a.py": b"a\n", "src/src/a.py": b"b\n", "src/b.txt": b"c\n", "a.py": b"d\n"})
+    (folder / "src").mkdir()
+    text = open_repository(str(folder / "src"), Selection(include=("src/*.py",))).ref.read().text
+    assert text == b"Repository: repo\n\nFile: src/a.py\na\n"
+
+
+def test_a_shallow_clone_says_that_its_history_was_cut_off(tmp_path: Path) -> None:
+    folder = new_repository(tmp_path / "repo")
+    first = commit_files(folder, {"a": b"1\n"})
+    commit_files(folder, {"a": b"2\n"}, parents=[first])
+    run_git(tmp_path, "clone", "-q", "--depth=1", folder.as_uri(), "shallow")
+    for revision in (first, "HEAD~1"):
+        with pytest.raises(SourceError, match="history was cut off when it was cloned: `git fetch --unshallow` there"):
+            read(tmp_path / "shallow", revision=revision)
+        assert b"File: a\n1\n" in read(folder, revision=revision).text
+
+
+def test_a_repository_whose_name_looks_like_an_option_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit_files(new_repository(tmp_path / "--version"), {"-a": b"1\n"})
+    monkeypatch.chdir(tmp_path)
+    assert read(Path("--version"), include=("-a",)).text == b"Repository: --version\n\nFile: -a\n1\n"
+
+
 def test_an_include_that_matches_nothing_is_refused(tmp_path: Path) -> None:
     folder = new_repository(tmp_path / "repo")
     commit = commit_files(folder, {"a.py": b"1\n"})

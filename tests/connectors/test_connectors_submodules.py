@@ -128,6 +128,44 @@ def test_what_cannot_be_read_has_a_reason(tmp_path: Path) -> None:
     assert found[b"lib/gone"][1] == f"commit {'1' * 40}: {address.uri.replace('parent', 'child')} does not have it"
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"http://me:{SECRET}@example.org/x.git",
+        f"ssh://me:{SECRET}@example.org/x.git",
+        f"https://example.org/x.git?token={SECRET}",
+        f"me:{SECRET}@example.org:x.git",
+        f"file:///{SECRET}",
+        f"ext::sh https://me:{SECRET}@h/x",
+    ],
+)
+def test_no_secret_of_an_address_is_in_a_title(tmp_path: Path, url: str) -> None:
+    folder = new_repository(tmp_path / "parent")
+    commit_parent(folder, modules(m=url), m="1" * 40)
+    segment = content_segments(read(folder, submodules=True))[b"lib/m"]
+    assert segment.reason == "submodule_refused"
+    assert SECRET not in str(segment.title)
+
+
+def test_no_secret_of_an_address_is_in_an_error(tmp_path: Path) -> None:
+    folder = new_repository(tmp_path / "parent")
+    commit_parent(folder, modules(m=f"https://me:{SECRET}@127.0.0.1:1/x.git"), m="1" * 40)
+    with pytest.raises(SourceError, match=r"submodule lib/m: https://127\.0\.0\.1:1/x\.git: ") as caught:
+        read(folder, submodules=True)
+    assert SECRET not in str(caught.value)
+
+
+def test_a_submodules_work_tree_is_a_repository_like_any_other(tmp_path: Path) -> None:
+    folder, child = new_repository(tmp_path / "parent"), new_repository(tmp_path / "child")
+    commit = commit_files(child, {"a": b"1\n"})
+    commit_parent(folder, modules(child="../child"), child=commit)
+    run_git(folder, "clone", "-q", "--bare", str(child), ".git/modules/child")
+    (folder / "lib" / "child").mkdir(parents=True)
+    (folder / "lib" / "child" / ".git").write_text("gitdir: ../../.git/modules/child\n")
+    document = read(folder / "lib" / "child")
+    assert (document.commit_id, document.text) == (commit, b"Repository: child\n\nFile: a\n1\n")
+
+
 def test_a_repository_that_is_not_there_stops_the_parent_and_says_how_to_go_on(server: Server, tmp_path: Path) -> None:
     (tmp_path / "served" / "child.git").rename(tmp_path / "served" / "moved.git")
     with pytest.raises(SourceError) as caught:
