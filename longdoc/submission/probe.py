@@ -98,7 +98,14 @@ def _check_sources(question: Question) -> None:
 
 def _check_nodes(question: Question) -> int:
     """The number of nodes. Raises `LongdocError` where they do not fit each other or the output is not one for all."""
-    return 1
+    from longdoc.cli.progress import PlainReporter
+    from longdoc.config import RunConfig
+    from longdoc.runs.site import Cluster, site_of
+
+    config = RunConfig(output=question.output, device=question.device, address="auto")
+    with site_of(config, PlainReporter()) as site:
+        site.settled(config)
+        return len(site.nodes) if isinstance(site, Cluster) else 1
 
 
 @contextlib.contextmanager
