@@ -25,11 +25,16 @@ class Gpu:
 
 def visible_gpus() -> tuple[Gpu, ...]:
     """The GPUs of this machine that CUDA_VISIBLE_DEVICES leaves; none where there is no NVIDIA driver."""
+    return chosen(installed_gpus(), os.environ.get("CUDA_VISIBLE_DEVICES"))
+
+
+def installed_gpus() -> tuple[Gpu, ...]:
+    """All GPUs of this machine, whoever may use them; none where there is no NVIDIA driver."""
     try:
         told = subprocess.run(_QUERY, capture_output=True, text=True, check=True, timeout=_SECONDS).stdout
     except (OSError, subprocess.SubprocessError):
         return ()
-    return chosen(parse(told), os.environ.get("CUDA_VISIBLE_DEVICES"))
+    return parse(told)
 
 
 def parse(told: str) -> tuple[Gpu, ...]:

@@ -6,11 +6,9 @@ full disk, Ctrl-C) leaves the rest for the next run, which takes up exactly what
 
 from collections.abc import Sequence
 
-from longdoc.cluster.placement import check_fits
 from longdoc.cluster.stream import open_stream
 from longdoc.config import RunConfig
 from longdoc.estimate import ModelShape, fits_now
-from longdoc.forecasting.calibration import known_rates
 from longdoc.model.sources import find_model
 from longdoc.outputs.convention import configuration_of, settled
 from longdoc.outputs.document_row import output_identity
@@ -20,19 +18,25 @@ from longdoc.runs.finish import Finisher
 from longdoc.runs.planning import find_documents, plan_run
 from longdoc.runs.reconcile import check_finished
 from longdoc.runs.record import RunSummary, recorded
-from longdoc.runs.setup import announce, check_layout, grown, ingest_spec, opened, ring_spec
+from longdoc.runs.setup import announce, announce_ring, check_layout, grown, ingest_spec, opened
+from longdoc.runs.site import Site, site_of
 
 
 def run(config: RunConfig, sources: Sequence[Source], reporter: Reporter) -> RunSummary:
     """Run every document of the sources that the output does not hold yet. Raises `LongdocError`."""
-    ring = ring_spec(config)
-    check_fits(ring)
+    with site_of(config, reporter) as site:
+        return _run(site.settled(config), site, sources, reporter)
+
+
+def _run(config: RunConfig, site: Site, sources: Sequence[Source], reporter: Reporter) -> RunSummary:
+    ring = site.ring(config)
     for line in skipped_lines(sources):
         reporter.note(line)
     refs, unreadable = find_documents(sources)
     model = find_model(config.model, report=reporter.note)
     config = settled(config, model, reporter.note)
     check_layout(config, model)
+    models = site.models(config, model)
     shape = ModelShape.of(model, config.resolved_dtype, ring.device)
     ring = grown(ring, config, shape, refs)
     ingest = ingest_spec(config, model, ring)
@@ -52,20 +56,25 @@ def run(config: RunConfig, sources: Sequence[Source], reporter: Reporter) -> Run
             num_quarantined=plan.num_quarantined,
         )
         with recorded(store, config, model, [source.source_uri for source in sources]) as record:
-            rates = known_rates(model, dtype=config.resolved_dtype, kernel=config.kernel, ring=ring)
+            rates = site.rates(config, model, ring)
             finisher = Finisher(config=config, model=model, store=store, reporter=reporter, record=record, rates=rates)
             for found in plan.unreadable:
                 finisher.set_aside(found)
             if plan.todo:
                 announce(config, model, ring, ingest, reporter)
-                with open_stream(
-                    plan.todo,
-                    ring=ring,
-                    ingest=ingest,
-                    model=model,
-                    dtype=config.resolved_dtype,
-                    kernel=config.kernel,
-                ) as (stream, group):
+                with (
+                    site.ray(ring),
+                    open_stream(
+                        plan.todo,
+                        ring=ring,
+                        ingest=ingest,
+                        model=model,
+                        dtype=config.resolved_dtype,
+                        kernel=config.kernel,
+                        models=models,
+                    ) as (stream, group),
+                ):
+                    announce_ring(group, reporter)
                     for document in stream.documents(reporter):
                         finisher.finish(document, group)
             return record.summary(

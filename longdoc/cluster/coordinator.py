@@ -7,6 +7,8 @@ epoch left in the store is never read.
 from datetime import timedelta
 from typing import Any
 
+from longdoc.cluster.nodes import pinned
+
 
 class Coordinator:
     """Holds the store for as long as the ring lives. Runs as a Ray actor that reserves no CPU."""
@@ -24,8 +26,9 @@ class Coordinator:
         return self._host, int(self._store.port)
 
 
-def start_coordinator(host: str, timeout_seconds: float) -> Any:
-    """Start the actor; returns its handle."""
+def start_coordinator(host: str, timeout_seconds: float, *, node_id: str) -> Any:
+    """Start the actor on the node whose address `host` is; returns its handle."""
     import ray
 
-    return ray.remote(num_cpus=0, max_restarts=0, max_task_retries=0)(Coordinator).remote(host, timeout_seconds)
+    actor = ray.remote(num_cpus=0, max_restarts=0, max_task_retries=0)(Coordinator)
+    return actor.options(scheduling_strategy=pinned(node_id)).remote(host, timeout_seconds)

@@ -7,12 +7,13 @@ whoever asked learns which rank and why. Nothing is repaired here.
 import contextlib
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from longdoc.cluster.calls import gather, result
 from longdoc.cluster.coordinator import start_coordinator
-from longdoc.cluster.messages import ComputeJob
+from longdoc.cluster.messages import ComputeJob, Place
+from longdoc.cluster.network import meeting_host
 from longdoc.cluster.placement import RingSpec
 from longdoc.cluster.worker import worker_class
 from longdoc.errors import RingError
@@ -27,6 +28,8 @@ FORM_SECONDS = 300.0
 _SLOW_DISK = 50e6
 #: A rank that computes answers from another thread; one that does not for this long is stopped or swapped out.
 _SILENT_SECONDS = 60.0
+#: After a failure, how long the ranks have to say that they are there.
+_LAST_CHANCE_SECONDS = 3.0
 
 Status = dict[str, Any]
 
@@ -34,8 +37,9 @@ Status = dict[str, Any]
 class RingGroup:
     """A ring of Ray actors. Made by `formed_ring`."""
 
-    def __init__(self, workers: list[Any], *, model_check_error: float | None) -> None:
+    def __init__(self, workers: list[Any], places: Sequence[Place], *, model_check_error: float | None) -> None:
         self._workers = workers
+        self.places = tuple(places)
         self.model_check_error = model_check_error
 
     @property
@@ -52,12 +56,35 @@ class RingGroup:
         pending = {
             worker.compute.remote(job, work): rank for rank, (worker, work) in enumerate(zip(self._workers, works))
         }
-        with watch.told():
+        with watch.told(), self._lost_nodes_told():
             results = gather(pending, f"computing {job.display_name}", seconds=None, tick=lambda: watch.look(on_status))
         faults = [outcome for outcome in results if isinstance(outcome, Fault)]
         if faults and len(faults) != len(results):
             raise RingError(f"{job.display_name}: only {len(faults)} of {len(results)} ranks report a fault.")
         return faults[0] if faults else results
+
+    @contextlib.contextmanager
+    def _lost_nodes_told(self) -> Iterator[None]:
+        """A failure of a ring on several nodes is told with the nodes whose ranks no longer answer."""
+        try:
+            yield
+        except RingError as error:
+            if len({place.node_id for place in self.places}) > 1 and (lost := self._silent()):
+                ranks = ", ".join(f"rank {rank} on node {self.places[rank].host}" for rank in lost)
+                error.add_note(f"No longer answering: {ranks}.")
+            raise
+
+    def _silent(self) -> list[int]:
+        import ray
+
+        asked = {worker.status.remote(): rank for rank, worker in enumerate(self._workers)}
+        ready, _ = ray.wait(list(asked), num_returns=len(asked), timeout=_LAST_CHANCE_SECONDS)
+        heard = set()
+        for reference in ready:
+            with contextlib.suppress(RingError):
+                result(reference, "answering")
+                heard.add(asked[reference])
+        return [rank for rank in range(self.num_ranks) if rank not in heard]
 
 
 class _Watch:
@@ -119,17 +146,32 @@ class _Watch:
 
 @contextlib.contextmanager
 def formed_ring(
-    placement: Any, spec: RingSpec, model: LocalModel, *, dtype: str, kernel: str, tile_bytes: int
+    placement: Any,
+    spec: RingSpec,
+    model: LocalModel,
+    *,
+    dtype: str,
+    kernel: str,
+    tile_bytes: int,
+    models: Mapping[str, LocalModel] | None = None,
 ) -> Iterator[RingGroup]:
-    """Start the ranks in a placement group, load the model, let them meet; kill them when the block ends."""
-    coordinator = start_coordinator("127.0.0.1", FORM_SECONDS)
-    workers: list[Any] = []
+    """Start the ranks in a placement group, load the model, let them meet; kill them when the block ends.
+
+    `models` is the model as each node of a cluster has it, by node id; without, all ranks find it where this process
+    does.
+    """
+    actors: list[Any] = []
     try:
-        workers.extend(_started(placement, spec))
+        workers, places = _started(placement, spec, actors)
+        node_ids = [place.node_id for place in places]
+        host = meeting_host([place.host for place in places], node_ids)
+        actors.append(coordinator := start_coordinator(host, FORM_SECONDS, node_id=node_ids[0]))
         errors = gather(
             {
-                worker.load.remote(model, dtype, kernel, tile_bytes=tile_bytes, check=rank == 0): rank
-                for rank, worker in enumerate(workers)
+                worker.load.remote(
+                    _model_on(place, model, models), dtype, kernel, tile_bytes=tile_bytes, check=rank == 0
+                ): rank
+                for rank, (worker, place) in enumerate(zip(workers, places))
             },
             f"loading {model.name}",
             seconds=FORM_SECONDS + spec.num_ranks * _weight_bytes(model, dtype) / _SLOW_DISK,
@@ -137,32 +179,44 @@ def formed_ring(
         address = result(coordinator.address.remote(), "the ring's meeting point", timeout=FORM_SECONDS)
         epoch = secrets.randbelow(1 << 31)
         gather(
-            {w.form.remote(address, epoch, rank, spec.num_ranks, FORM_SECONDS): rank for rank, w in enumerate(workers)},
+            {
+                worker.form.remote(
+                    address, epoch, rank, spec.num_ranks, FORM_SECONDS, is_one_node=len(set(node_ids)) == 1
+                ): rank
+                for rank, worker in enumerate(workers)
+            },
             "forming the ring",
             seconds=FORM_SECONDS,
         )
-        yield RingGroup(workers, model_check_error=errors[0])
+        yield RingGroup(workers, places, model_check_error=errors[0])
     finally:
-        _kill([*workers, coordinator])
+        _kill(actors)
 
 
-def _started(placement: Any, spec: RingSpec) -> list[Any]:
-    """The ranks' actors, in ring order: by machine, then by GPU, so that neighbours are near. Bundles come in none."""
+def _started(placement: Any, spec: RingSpec, actors: list[Any]) -> tuple[list[Any], list[Place]]:
+    """The ranks' actors in ring order, by machine, then by GPU, with their places. Bundles come in no order.
+
+    Actors are added to `actors` as they are made, for whoever ends them.
+    """
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-    actors = []
-    try:
-        for bundle in range(spec.num_ranks):
-            strategy = PlacementGroupSchedulingStrategy(placement, placement_group_bundle_index=bundle)
-            options = worker_class().options(
-                num_cpus=spec.bundle["CPU"], num_gpus=spec.bundle.get("GPU", 0), scheduling_strategy=strategy
-            )
-            actors.append(options.remote(spec.threads_per_rank, spec.device))
-        places = gather({a.place.remote(): rank for rank, a in enumerate(actors)}, "starting", seconds=FORM_SECONDS)
-    except BaseException:
-        _kill(actors)
-        raise
-    return [actor for _, _, actor in sorted(zip(places, range(len(actors)), actors))]
+    for bundle in range(spec.num_ranks):
+        strategy = PlacementGroupSchedulingStrategy(placement, placement_group_bundle_index=bundle)
+        options = worker_class().options(
+            num_cpus=spec.bundle["CPU"], num_gpus=spec.bundle.get("GPU", 0), scheduling_strategy=strategy
+        )
+        actors.append(options.remote(spec.threads_per_rank, spec.device))
+    places = gather({a.place.remote(): rank for rank, a in enumerate(actors)}, "starting", seconds=FORM_SECONDS)
+    order = sorted(range(len(places)), key=places.__getitem__)
+    return [actors[bundle] for bundle in order], [places[bundle] for bundle in order]
+
+
+def _model_on(place: Place, model: LocalModel, models: Mapping[str, LocalModel] | None) -> LocalModel:
+    if models is None:
+        return model
+    if place.node_id not in models:
+        raise RingError(f"node {place.host} joined the cluster after its nodes were checked; run again.")
+    return models[place.node_id]
 
 
 def _kill(actors: list[Any]) -> None:

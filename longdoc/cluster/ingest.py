@@ -1,7 +1,8 @@
 """Reading and encoding beside the rings, as Ray tasks: a document goes in by name, each rank's work comes out.
 
-The driver holds references only. Long texts are encoded in pieces by further tasks, a few at a time, since threads
-stall here. Nothing that these tasks import needs torch.
+The tasks run on the driver's node, so a source needs to be readable only there. The driver holds references only. Long
+texts are encoded in pieces by further tasks, a few at a time, since threads stall here. Nothing that these tasks import
+needs torch.
 """
 
 import functools
@@ -12,7 +13,7 @@ from typing import Any
 
 from longdoc.cluster.calls import result
 from longdoc.cluster.messages import DocumentSummary, IngestSpec
-from longdoc.cluster.placement import INGEST_CPUS
+from longdoc.cluster.nodes import pinned
 from longdoc.errors import DocumentError, LongdocError
 from longdoc.estimate import ModelShape, check_capacity
 from longdoc.files import cache_folder
@@ -90,7 +91,7 @@ def ingest(ref: DocumentRef, spec: IngestSpec, shape: ModelShape) -> tuple[Docum
     So is an error that nobody foresaw: one document that trips over it must not stop all the others, on every run.
     """
     try:
-        summary, works = prepare(ref, spec, shape, encode_pieces=_encode_in_tasks(spec.model_folder))
+        summary, works = prepare(ref, spec, shape, encode_pieces=_encode_in_tasks(spec.model_folder, spec.num_cpus))
     except DocumentError as error:
         fault = Fault(stage=error.stage, reason=error.reason, error=str(error), needs=error.needs)
     except (LongdocError, MemoryError, OSError):
@@ -113,7 +114,8 @@ def unforeseen(stage: str, error: Exception) -> Fault:
 
 def start_ingest(ref: DocumentRef, spec: IngestSpec, shape: ModelShape) -> list[Any]:
     """Start the task; returns 1 + num_ranks references: the summary, and each rank's work."""
-    references: list[Any] = _task(ingest).options(num_returns=1 + spec.num_ranks).remote(ref, spec, shape)
+    task = _task(ingest).options(num_returns=1 + spec.num_ranks, **_here(spec.num_cpus))
+    references: list[Any] = task.remote(ref, spec, shape)
     return references
 
 
@@ -126,14 +128,21 @@ def encode_texts(model_folder: str, texts: Sequence[str]) -> list[Int32s]:
 def _task(function: Callable[..., Any]) -> Any:
     import ray
 
-    return ray.remote(num_cpus=INGEST_CPUS, max_retries=0)(function)
+    return ray.remote(max_retries=0)(function)
 
 
-def _encode_in_tasks(model_folder: str) -> EncodePieces:
+def _here(num_cpus: float) -> dict[str, Any]:
+    """Options of a task: on this node, where the source and the model are, reserving so many cores."""
+    import ray
+
+    return {"num_cpus": num_cpus, "scheduling_strategy": pinned(ray.get_runtime_context().get_node_id())}
+
+
+def _encode_in_tasks(model_folder: str, num_cpus: float) -> EncodePieces:
     def encode_pieces(texts: Sequence[str]) -> list[Int32s]:
         if sum(map(len, texts)) < PARALLEL_CHARS:
             return encode_texts(model_folder, texts)
-        return list(_in_window(_task(encode_texts), model_folder, batch_texts(texts)))
+        return list(_in_window(_task(encode_texts).options(**_here(num_cpus)), model_folder, batch_texts(texts)))
 
     return encode_pieces
 

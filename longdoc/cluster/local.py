@@ -26,8 +26,6 @@ _ENVIRONMENT = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     # Ray's agents outlive a driver that was killed by as long as they hope for its return: 60 s by default.
     "RAY_gcs_rpc_server_reconnect_timeout_s": "5",
-    # The ring's meeting point is on loopback, so its connections must be.
-    "GLOO_SOCKET_IFNAME": "lo0" if sys.platform == "darwin" else "lo",
 }
 _FOLDER_PREFIX = "longdoc-"
 

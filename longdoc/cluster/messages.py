@@ -1,8 +1,9 @@
 """What travels between the driver, the readers and the ranks. Plain and small: never a tensor of a document."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from longdoc.cluster.placement import Capacity
+from longdoc.cluster.placement import INGEST_CPUS
 from longdoc.model.conventions import EmbeddingConvention
 from longdoc.model.positions import ContextExtension, ExtensionMode, TrainedPositions
 from longdoc.records import Document, RowIdentity, TokenSequence
@@ -25,8 +26,10 @@ class IngestSpec:
     positions: TrainedPositions
     prompt_token_ids: tuple[int, ...]
     with_text: bool
-    capacity: Capacity
+    capacity: Callable[[int], int]
     most_ranks: int
+    #: Cores that one reading or encoding task reserves.
+    num_cpus: float = INGEST_CPUS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +84,19 @@ class DocumentSummary:
             suffix_token_ids=sequence.suffix_token_ids,
             extension=extension,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Place:
+    """Where a rank runs: the node, then the physical GPU there. Ranks are ordered by it, so that neighbours are near.
+
+    GPUs are numbers, or UUIDs where they are named so; `gpu` is (length, name), since shorter numbers are smaller.
+    `host` is Ray's address of the node.
+    """
+
+    node_id: str
+    gpu: tuple[int, str]
+    host: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

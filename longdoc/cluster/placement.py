@@ -17,6 +17,9 @@ MAX_RANKS_PER_CORE = 4
 RING_SHARE = 0.8
 #: Cores that one reading or encoding task reserves.
 INGEST_CPUS = 0.2
+#: Free memory of a GPU that a rank leaves alone: the CUDA context, NCCL's buffers, workspaces of matrix products, and
+#: what the allocator cannot use because it is in pieces.
+GPU_RESERVE_BYTES = 3 << 30
 
 _READY_SECONDS = 60.0
 
@@ -67,6 +70,11 @@ class RingSpec:
         return self.num_gpus if self.device == "cuda" else self.num_cores * MAX_RANKS_PER_CORE
 
     @property
+    def free_nodes(self) -> tuple[dict[str, float], ...] | None:
+        """What is free on each node that may hold ranks; None where that is all that Ray has."""
+        return None
+
+    @property
     def is_crowded(self) -> bool:
         """Whether ranks share cores to compute on."""
         return self.device == "cpu" and self.num_ranks > self.num_cores
@@ -94,7 +102,7 @@ def _gpus(count: int) -> str:
 
 
 def strategy(spec: RingSpec, nodes: Iterable[dict[str, float]]) -> str:
-    """How Ray places the ranks, by the totals of each node: together on one where one can hold them, else close by."""
+    """How Ray places the ranks, by what each node has: together on one where one can hold them, else close by."""
     needed = {resource: amount * spec.num_ranks for resource, amount in spec.bundle.items()}
     fits = any(all(node.get(resource, 0.0) >= amount for resource, amount in needed.items()) for node in nodes)
     return "STRICT_PACK" if fits else "PACK"
@@ -106,7 +114,7 @@ def reserved(spec: RingSpec) -> Iterator[Any]:
     import ray
     from ray.util.placement_group import placement_group, remove_placement_group
 
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    nodes = spec.free_nodes or [node["Resources"] for node in ray.nodes() if node["Alive"]]
     group = placement_group([spec.bundle] * spec.num_ranks, strategy=strategy(spec, nodes))
     try:
         ready, _ = ray.wait([group.ready()], timeout=_READY_SECONDS)

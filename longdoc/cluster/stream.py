@@ -6,14 +6,13 @@ as its ring is done with it.
 
 import contextlib
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from longdoc.cluster.calls import result
 from longdoc.cluster.group import RingGroup, formed_ring
 from longdoc.cluster.ingest import start_ingest
-from longdoc.cluster.local import local_ray
 from longdoc.cluster.messages import DocumentSummary, IngestSpec
 from longdoc.cluster.placement import RingSpec, reserved
 from longdoc.estimate import ModelShape, tile_bytes
@@ -71,10 +70,14 @@ def open_stream(
     model: LocalModel,
     dtype: str,
     kernel: str,
+    models: Mapping[str, LocalModel] | None = None,
 ) -> Iterator[tuple[DocumentStream, RingGroup]]:
-    """Start Ray, start reading, form the ring meanwhile; take all of it down when the block ends."""
-    with local_ray(num_cpus=ring.num_cores, num_gpus=ring.num_gpus), reserved(ring) as placement:
+    """Start reading, form the ring meanwhile; take both down when the block ends. Ray runs already.
+
+    `models` is the model as each node of a cluster has it, by node id.
+    """
+    with reserved(ring) as placement:
         stream = DocumentStream(documents, ingest, ModelShape.of(model, dtype, ring.device))
         tiles = tile_bytes(ingest.capacity(ring.num_ranks), ring.device)
-        with formed_ring(placement, ring, model, dtype=dtype, kernel=kernel, tile_bytes=tiles) as group:
+        with formed_ring(placement, ring, model, dtype=dtype, kernel=kernel, tile_bytes=tiles, models=models) as group:
             yield stream, group

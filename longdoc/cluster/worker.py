@@ -10,7 +10,8 @@ import os
 from datetime import timedelta
 from typing import Any
 
-from longdoc.cluster.messages import ComputeJob
+from longdoc.cluster.messages import ComputeJob, Place
+from longdoc.cluster.network import bind_gloo
 from longdoc.errors import ensure
 from longdoc.model.local import LocalModel
 from longdoc.outputs.work import RankWork
@@ -42,13 +43,14 @@ class RingWorker:
         self._exchange: Any = None
         self._status: dict[str, Any] = {"layer": 0, "hop": 0, "num_hops": 0, "beats": 0}
 
-    def place(self) -> tuple[str, int, str]:
-        """Where this rank runs: the node, then the physical GPU there; ranks are ordered by it."""
+    def place(self) -> Place:
+        """Where this rank runs."""
         import ray
 
-        # Ids are numbers, or UUIDs where GPUs are named so; shorter numbers are smaller.
         gpu = "".join(str(gpu_id) for gpu_id in ray.get_gpu_ids())
-        return str(ray.get_runtime_context().get_node_id()), len(gpu), gpu
+        return Place(
+            node_id=ray.get_runtime_context().get_node_id(), gpu=(len(gpu), gpu), host=ray.util.get_node_ip_address()
+        )
 
     def load(self, model: LocalModel, dtype: str, kernel: str, *, tile_bytes: int, check: bool) -> float | None:
         """Load the model. With `check`, prove that it can be sharded, and return the measured error."""
@@ -64,7 +66,16 @@ class RingWorker:
         self._engine = Engine(model=loaded, kernel=chosen, kernel_name=kernel_name)
         return proved_error(loaded, chosen, kernel_name) if check else None
 
-    def form(self, address: tuple[str, int], epoch: int, rank: int, num_ranks: int, timeout_seconds: float) -> None:
+    def form(
+        self,
+        address: tuple[str, int],
+        epoch: int,
+        rank: int,
+        num_ranks: int,
+        timeout_seconds: float,
+        *,
+        is_one_node: bool = True,
+    ) -> None:
         """Meet the other ranks of this epoch and exchange one number with all of them."""
         import torch
         import torch.distributed as dist
@@ -73,6 +84,7 @@ class RingWorker:
         from longdoc.ring.exchange.distributed import DistributedExchange
         from longdoc.ring.exchange.streams import TransferStream
 
+        bind_gloo(self.place().host, is_one_node=is_one_node)
         timeout = timedelta(seconds=timeout_seconds)
         store = dist.TCPStore(  # type: ignore[attr-defined]  # exported, but not by name
             *address, is_master=False, timeout=timeout

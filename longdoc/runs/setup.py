@@ -2,11 +2,13 @@
 
 import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from longdoc.cluster.group import RingGroup
 from longdoc.cluster.messages import IngestSpec
-from longdoc.cluster.placement import Capacity, RingSpec
+from longdoc.cluster.placement import GPU_RESERVE_BYTES, INGEST_CPUS, Capacity, RingSpec
+from longdoc.cluster.rooms import ClusterRing
 from longdoc.config import RunConfig
 from longdoc.errors import clean_up
 from longdoc.estimate import ModelShape, format_bytes, smallest_ring
@@ -22,9 +24,6 @@ from longdoc.ring.plan import check_carries
 from longdoc.store.commit import OutputStore
 from longdoc.store.schemas import OutputIdentity
 
-#: Free memory of a GPU that a rank leaves alone: the CUDA context, NCCL's buffers, workspaces of matrix products, and
-#: what the allocator cannot use because it is in pieces.
-GPU_RESERVE_BYTES = 3 << 30
 #: Bytes of source behind one token, to size a ring before anything is encoded. Fewer than in most texts, so that the
 #: ring is rather too large than too small: English prose has about 4, code 3.
 BYTES_PER_TOKEN = 2.5
@@ -60,8 +59,13 @@ def check_layout(config: RunConfig, model: LocalModel) -> None:
         check_carries(config.layout, Mask.sliding(window, causal=model.attention_direction == "causal"))
 
 
-def capacity_of(ring: RingSpec) -> Capacity:
-    """What each rank may use now: a share of this machine's memory, or the free memory of the fullest GPU."""
+def capacity_of(ring: RingSpec) -> Callable[[int], int]:
+    """What each rank may use now: a share of its machine's memory, or the free memory of the fullest GPU.
+
+    On a cluster, what the nodes said when they were checked.
+    """
+    if isinstance(ring, ClusterRing):
+        return ring.capacity
     if ring.device == "cpu":
         return Capacity(num_bytes=bytes_for_a_rank(1), is_shared=True)
     free = min(gpu.free_bytes for gpu in visible_gpus())
@@ -93,6 +97,7 @@ def ingest_spec(config: RunConfig, model: LocalModel, ring: RingSpec) -> IngestS
         with_text=config.text,
         capacity=capacity_of(ring),
         most_ranks=ring.most_ranks,
+        num_cpus=0.0 if isinstance(ring, ClusterRing) else INGEST_CPUS,
     )
 
 
@@ -100,7 +105,10 @@ def announce(config: RunConfig, model: LocalModel, ring: RingSpec, ingest: Inges
     """Print every choice behind an `auto`, and what is unusual about the ring."""
     import torch
 
-    kernel, _ = choose_kernel(config.kernel, config.resolved_device, getattr(torch, config.resolved_dtype))
+    kernel = config.kernel
+    if config.address is None or config.resolved_device == "cpu":
+        # A driver need not have the GPUs, nor the kernels, of its ranks.
+        kernel, _ = choose_kernel(config.kernel, config.resolved_device, getattr(torch, config.resolved_dtype))
     reporter.note(
         f"{model.name} in {config.resolved_dtype} on {config.resolved_device}, kernel {kernel}, "
         f"{_embeddings(config, model)}; a ring of {ring.num_ranks} × {ring.threads_per_rank} "
@@ -120,3 +128,9 @@ def _embeddings(config: RunConfig, model: LocalModel) -> str:
     convention = convention_of(config, model)
     prompt = f", prompt {convention.prompt!r}" if convention.prompt else ""
     return f"pooling {convention.label}{prompt}"
+
+
+def announce_ring(group: RingGroup, reporter: Reporter) -> None:
+    """Print where the ranks stand, where that is more than one node."""
+    if len({place.node_id for place in group.places}) > 1:
+        reporter.note(f"ranks in ring order on {', '.join(place.host for place in group.places)}")
