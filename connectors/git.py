@@ -11,6 +11,7 @@ import difflib
 import errno
 import os
 import re
+import signal
 from collections.abc import Mapping
 from typing import IO, TYPE_CHECKING, Any
 
@@ -53,12 +54,25 @@ _MACHINE_FAULTS = (
     "Out of memory",
     *(os.strerror(getattr(errno, name)) for name in _MACHINE_ERRNOS if hasattr(errno, name)),
 )
+# git 2.39 dereferences a tree that it could not read.
+_CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT)
 _COMMAND_NOT_FOUND = 127
 _MISSING = "git is not installed, or not on PATH. Install git 2.31 or newer to read repositories."
 
 
 class GitMissingError(SourceError):
     """git is not installed, which is no fault of any repository."""
+
+
+class DamagedError(SourceError):
+    """A repository of this machine, `git_dir`, does not give what is in it. One of the cache is fetched again."""
+
+    def __init__(self, message: str, git_dir: str) -> None:
+        super().__init__(message)
+        self.git_dir = git_dir
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (DamagedError, (str(self), self.git_dir))
 
 
 def without_credentials(text: str) -> str:
@@ -155,13 +169,20 @@ def run(
     if status == _COMMAND_NOT_FOUND:
         raise GitMissingError(_MISSING)
     message = said(str(error).encode("utf-8", errors="surrogateescape"))
-    refuse_killed(int(status))
+    refuse_killed(int(status), _git_dir(arguments))
     ensure(isinstance(output, bytes), "GitPython decoded what git wrote")
     return int(status), output, message
 
 
-def refuse_killed(status: int) -> None:
-    """Raise `InfrastructureError` where git was ended by a signal."""
+def _git_dir(arguments: list[str]) -> str:
+    option = "--git-dir="
+    return next((argument.removeprefix(option) for argument in arguments if argument.startswith(option)), "")
+
+
+def refuse_killed(status: int, git_dir: str) -> None:
+    """Raise `InfrastructureError` where git was ended by a signal, `DamagedError` where it crashed on a repository."""
+    if -status in _CRASHES and git_dir not in ("", os.devnull):
+        raise DamagedError(f"{display(git_dir)}: git crashed on it, by signal {-status}. Try `git fsck`.", git_dir)
     if status < 0:
         raise InfrastructureError(f"git was killed by signal {-status}. Make room for it, then run again.")
 

@@ -1,28 +1,30 @@
 """What was fetched from remote repositories, kept below the cache folder for the next run.
 
-Each address has a folder named by a hash of it, without credentials, with two bare repositories: `objects` holds the
-commits that were asked for, each without its history, and the blobs that were needed; `history` holds commits alone,
-and only where a revision such as `HEAD~3` had to be counted. Owns that layout, the lock that keeps two processes from
-fetching at once, and what is fetched: never more than a server makes unavoidable. What is whole is decided by looking
-for each object, so a fetch that was cut short is never mistaken for one that was not. Nothing here is ever deleted.
+Each address has a folder (`connectors.clones`) with two bare repositories: `objects` holds the commits that were asked
+for, each without its history, and the blobs that were needed; `history` holds commits alone, and only where a revision
+such as `HEAD~3` had to be counted. Owns that layout, the lock that keeps two processes from fetching at once, what
+killed processes leave behind, and what is fetched: never more than a server makes unavoidable. What is whole is decided
+by looking for each object, so a fetch that was cut short is never mistaken for one that was not.
 """
 
 import contextlib
 import fcntl
-import hashlib
+import math
 import re
 import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import IO
 
 from connectors.address import Address
+from connectors.clones import CLONES, Uses, cache_place, grown, is_at
 from connectors.git import run
 from connectors.git_objects import missing_objects
 from connectors.remote import REMOTE, RemoteError, fetch, note
 from longdoc.errors import InfrastructureError
-from longdoc.files import cache_folder, make_folder
+from longdoc.files import cache_size, make_folder
 
 ALL_HISTORY = 2**31 - 1  # what git takes for "without end"
 ALL_REFS = ("+refs/heads/*:refs/longdoc/heads/*", "+refs/tags/*:refs/longdoc/tags/*")
@@ -34,14 +36,7 @@ _REFUSES_IDS = re.compile(r"unadvertised object|dumb http transport")
 _NO_SHALLOW = "dumb http transport"
 _UNKNOWN_ID = re.compile(r"not our ref|couldn't find remote ref|no such remote ref|expected old/new/ref")
 # A lock of git's own that outlived its process. Ours is held, so no other longdoc is at work; git itself may be.
-_STALE_SECONDS = 60.0
-
-
-def cache_place(address: Address) -> Path:
-    """The folder of one address. Its name shows the repository's, and tells addresses apart by their hash."""
-    digest = hashlib.sha256(address.uri.encode("utf-8")).hexdigest()[:24]
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", address.name)[:40].strip(".-")
-    return cache_folder() / "git" / f"{name}-{digest}"
+_STALE_SECONDS, _LOOK_SECONDS = 60.0, 0.5
 
 
 def objects_dir(address: Address) -> str:
@@ -151,18 +146,45 @@ def _resolves(git_dir: str, name: str) -> bool:
 
 @contextlib.contextmanager
 def _locked(address: Address) -> Iterator[None]:
-    """Keep every other process from changing what is cached of one address. The lock ends with its process."""
+    """Keep every other process from changing what is cached of one address. The lock ends with its process.
+
+    What the fetch added is measured afterwards, and others make room for it. Raises `StartError` for a bound that is
+    no size, `InfrastructureError` where the folder cannot be written.
+    """
+    cache_size(CLONES)
     folder = cache_place(address)
-    try:
+    with Uses() as uses:
+        uses.hold(address)
+        try:
+            file = _lock_of(folder, address)
+        except OSError as error:
+            raise _unwritable(folder, error) from error
+        with file:
+            try:
+                yield
+            finally:
+                grown(address)
+
+
+def _lock_of(folder: Path, address: Address) -> IO[bytes]:
+    """The lock of a folder, once it is ours: not that of a folder which was removed while we waited."""
+    while True:
         make_folder(folder)
         folder.parent.chmod(0o700)  # private repositories lie here
         file = (folder / "lock").open("wb")
-    except OSError as error:
-        message = f"{folder} cannot be written: {error.strerror}. Name another cache folder with LONGDOC_CACHE,"
-        raise InfrastructureError(f"{message} or make room, then run again.") from error
-    with file:
-        _wait_for(file.fileno(), address)
-        yield
+        try:
+            _wait_for(file.fileno(), address)
+            if is_at(file.fileno(), folder / "lock"):
+                return file
+        except BaseException:
+            file.close()
+            raise
+        file.close()
+
+
+def _unwritable(folder: Path, error: OSError) -> InfrastructureError:
+    message = f"{folder} cannot be written: {error.strerror}. Name another cache folder with LONGDOC_CACHE,"
+    return InfrastructureError(f"{message} or make room, then run again.")
 
 
 def _wait_for(descriptor: int, address: Address) -> None:
@@ -176,20 +198,55 @@ def _wait_for(descriptor: int, address: Address) -> None:
 def _repository(address: Address, name: str, like: str) -> str:
     """One of an address's bare repositories, made if there is none; ids are as long as `like`. The lock is held."""
     path = cache_place(address) / name
-    if path.is_dir():
-        for lock in [*path.glob("*.lock"), *path.glob("refs/longdoc/**/*.lock")]:
-            if time.time() - lock.stat().st_mtime > _STALE_SECONDS:
-                lock.unlink()
-        return str(path)
+    try:
+        _clear_leftovers(path, address)
+        if not path.is_dir():
+            _make_in_one_step(path, address, like)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    return str(path)
+
+
+def _make_in_one_step(path: Path, address: Address, like: str) -> None:
     # Made beside it and renamed, so that a folder of that name is always a whole repository.
-    temporary = Path(tempfile.mkdtemp(prefix=f".{name}.", dir=path.parent))
+    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
     try:
         _make_bare(temporary, address, "sha1" if len(like) == 40 else "sha256")
         temporary.rename(path)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
-    return str(path)
+
+
+def _clear_leftovers(path: Path, address: Address) -> None:
+    """Remove what processes left that were killed while they made or fetched into a repository. The lock is held.
+
+    A git that outlived the longdoc which started it may still be at work: its locks are waited for.
+    """
+    for unfinished in path.parent.glob(f".{path.name}.*"):
+        shutil.rmtree(unfinished, ignore_errors=True)
+    for lock in [*path.glob("*.lock"), *path.glob("refs/longdoc/**/*.lock")]:
+        _wait_until_stale(lock, address)
+        lock.unlink(missing_ok=True)
+    for pack in path.glob("objects/pack/tmp_*"):
+        if _age(pack) > _STALE_SECONDS:
+            pack.unlink(missing_ok=True)
+
+
+def _wait_until_stale(lock: Path, address: Address) -> None:
+    if _age(lock) < _STALE_SECONDS:
+        note(f"{address.uri}: a git that was stopped may still be fetching from it; waiting up to a minute")
+    deadline = time.monotonic() + _STALE_SECONDS  # clocks of two machines differ
+    while _age(lock) < _STALE_SECONDS and time.monotonic() < deadline:
+        time.sleep(_LOOK_SECONDS)
+
+
+def _age(path: Path) -> float:
+    """Seconds since a file was written; a file that is gone is as old as can be."""
+    try:
+        return time.time() - path.stat().st_mtime
+    except FileNotFoundError:
+        return math.inf
 
 
 def _make_bare(folder: Path, address: Address, object_format: str) -> None:

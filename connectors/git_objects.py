@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from connectors.git import execute, refuse_killed, run, said
+from connectors.git import DamagedError, execute, refuse_killed, run, said
 from longdoc.errors import SourceError
 from longdoc.records import display
 
@@ -34,7 +34,7 @@ class TreeEntry:
 
 
 def list_tree(git_dir: str, commit_id: str) -> list[TreeEntry]:
-    """Every path of a commit below its root, in git's order. Raises `SourceError` where the commit cannot be listed."""
+    """Every path of a commit below its root, in git's order. Raises `DamagedError` where it cannot be listed."""
     command = [f"--git-dir={git_dir}", "ls-tree", "-r", "-z", "--full-tree"]
     status, output, _ = run([*command, "-l", commit_id])
     if status == 0:
@@ -43,7 +43,8 @@ def list_tree(git_dir: str, commit_id: str) -> list[TreeEntry]:
     status, output, error = run([*command, commit_id])
     if status != 0:
         message = f"{display(git_dir)}: commit {commit_id} cannot be listed: git says {error!r}. Try `git fsck`;"
-        raise SourceError(f"{message} for a partial clone, fetch the rest with `git fetch --refetch --no-filter`.")
+        advice = "for a partial clone, fetch the rest with `git fetch --refetch --no-filter`."
+        raise DamagedError(f"{message} {advice}", git_dir)
     here = _sizes_here(git_dir)
     entries = []
     for line in output.split(b"\0")[:-1]:
@@ -58,7 +59,8 @@ def _sizes_here(git_dir: str) -> dict[str, int]:
     command = [f"--git-dir={git_dir}", "cat-file", "--batch-all-objects", "--unordered"]
     status, output, error = run([*command, "--batch-check=%(objectname) %(objectsize)"])
     if status != 0:
-        raise SourceError(f"{display(git_dir)}: its objects cannot be listed: git says {error!r}. Try `git fsck`.")
+        message = f"{display(git_dir)}: its objects cannot be listed: git says {error!r}. Try `git fsck`."
+        raise DamagedError(message, git_dir)
     lines = (line.split() for line in output.splitlines())
     return {name.decode("ascii"): int(size) for name, size in lines}
 
@@ -74,7 +76,7 @@ def _tree_entry(line: bytes) -> TreeEntry:
 def read_objects(git_dir: str, object_ids: Sequence[str]) -> Iterator[bytes | None]:
     """The content of each object in turn, None for one that is not here. One git process serves them all.
 
-    Raises `SourceError` where git stops, for instance at a damaged object.
+    Raises `DamagedError` where git stops, for instance at a damaged object.
     """
     process = execute([f"--git-dir={git_dir}", "cat-file", "--batch"], as_process=True, istream=subprocess.PIPE)
     try:
@@ -102,8 +104,9 @@ def _read_object(process: "Git.AutoInterrupt", git_dir: str, object_id: str) -> 
     with contextlib.suppress(BrokenPipeError):
         process.stdin.close()  # so that git ends, and with it what it says
     error = said(process.stderr.read())
-    refuse_killed(process.proc.wait() if process.proc else 0)
-    raise SourceError(f"{display(git_dir)}: object {object_id} cannot be read: git says {error!r}. Try `git fsck`.")
+    refuse_killed(process.proc.wait() if process.proc else 0, git_dir)
+    message = f"{display(git_dir)}: object {object_id} cannot be read: git says {error!r}. Try `git fsck`."
+    raise DamagedError(message, git_dir)
 
 
 def _end(process: "Git.AutoInterrupt") -> None:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from connectors.address import Address, parse_address
+from connectors.clones import cache_place
 from connectors.git import find_remote
-from connectors.git_cache import cache_place, objects_dir
+from connectors.git_cache import objects_dir
 from connectors.lfs import LfsStore, server_url
 from longdoc.errors import SourceError
 

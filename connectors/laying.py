@@ -20,7 +20,9 @@ from pathlib import Path
 
 from connectors.attributes import State
 from connectors.building import Origin, Tiles
+from connectors.clones import Uses, grown
 from connectors.decode import Decoded, decode_unless_binary
+from connectors.git import DamagedError
 from connectors.git_objects import SUBMODULE, SYMLINK, TreeEntry
 from connectors.lfs import LfsStore
 from connectors.lfs_pointers import Pointer, parse_pointer
@@ -45,9 +47,9 @@ class Layer:
         # A unit needs an owner to name its spans after; the header has nothing but itself.
         tiles.add(f"Repository: {name}\n\n", kind="repository_header", unit=0, is_content=True)
 
-    def lay(self, listed: Sequence[Listed]) -> Iterator[None]:
+    def lay(self, listed: Sequence[Listed], uses: Uses) -> Iterator[None]:
         """Lay every path; yields after each. Raises `SourceError` where git or LFS does not give what was listed."""
-        stores, missing = _ensure_lfs(listed)
+        stores, missing = _ensure_lfs(listed, uses)
         # Closed when anything fails: git would wait for a reader as long as the error is held.
         with contextlib.closing(read_contents([each for each in listed if each.is_read])) as contents:
             for unit, each in enumerate(listed, start=1):
@@ -164,13 +166,15 @@ def _kind(each: Listed, states: Mapping[bytes, State], text: str | None) -> str:
 
 def _checked(each: Listed, content: bytes | None) -> bytes:
     """The content, if it is what was listed. `git cat-file` does not compare an object with its id, so this does."""
-    object_id, place = each.entry.object_id, display(each.tree.home.git_dir)
+    object_id, git_dir = each.entry.object_id, each.tree.home.git_dir
+    place = display(git_dir)
     if content is None or len(content) != each.entry.num_bytes:
         found = "is missing" if content is None else f"has {len(content)} bytes"
         message = f"{place}: object {object_id} was listed with {each.entry.num_bytes} bytes and {found} now."
-        raise SourceError(f"{message} Run again when nothing repacks the repository, or try `git fsck`.")
+        raise DamagedError(f"{message} Run again when nothing repacks the repository, or try `git fsck`.", git_dir)
     if _object_id(content, like=object_id) != object_id:
-        raise SourceError(f"{place}: object {object_id} is damaged: its content has another id. Try `git fsck`.")
+        message = f"{place}: object {object_id} is damaged: its content has another id. Try `git fsck`."
+        raise DamagedError(message, git_dir)
     return content
 
 
@@ -183,7 +187,7 @@ def _object_id(content: bytes, *, like: str) -> str:
     return digest.hexdigest()
 
 
-def _ensure_lfs(listed: Sequence[Listed]) -> tuple[dict[int, LfsStore], set[str]]:
+def _ensure_lfs(listed: Sequence[Listed], uses: Uses) -> tuple[dict[int, LfsStore], set[str]]:
     """The store of each tree that has pointers, with their content in it; and the oids that no server has."""
     by_tree: dict[int, list[Listed]] = {}
     for each in listed:
@@ -192,8 +196,12 @@ def _ensure_lfs(listed: Sequence[Listed]) -> tuple[dict[int, LfsStore], set[str]
     stores, missing = {}, set[str]()
     for tree_id, some in by_tree.items():
         tree = some[0].tree
-        stores[tree_id] = tree.home.lfs_store(tree.lfs_server)
-        missing |= stores[tree_id].ensure(each.pointer for each in some if each.pointer is not None)
+        store = stores[tree_id] = tree.home.lfs_store(tree.lfs_server)
+        if store.address is not None:
+            uses.hold(store.address)
+        missing |= store.ensure(each.pointer for each in some if each.pointer is not None)
+        if store.address is not None:
+            grown(store.address)
     return stores, missing
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from connectors.address import parse_address
 from connectors.attributes import FILE_NAME, Attributes
+from connectors.clones import Uses
 from connectors.git_cache import ensure_commit, fetch_blobs
 from connectors.git_objects import SUBMODULE, SYMLINK, TreeEntry, list_tree, read_objects, read_settings
 from connectors.globs import Globs
@@ -88,22 +89,24 @@ class Listed:
         return self.entry.num_bytes or 0
 
 
-def list_commit(home: Home, commit_id: str, choice: Choice) -> list[Listed]:
+def list_commit(home: Home, commit_id: str, choice: Choice, uses: Uses) -> list[Listed]:
     """Every path of a commit that the choice covers; what it wants is on this machine then, LFS content excepted.
 
-    Raises `SourceError` where the commit or a submodule cannot be listed or fetched.
+    It stays as long as `uses` holds it. Raises `SourceError` where the commit or a submodule cannot be listed or
+    fetched.
     """
     if home.address is not None:
+        uses.hold(home.address)
         ensure_commit(home.address, commit_id)
-    listed = list(_Lister(choice).walk(home, commit_id, b"", 0))
+    listed = list(_Lister(choice, uses).walk(home, commit_id, b"", 0))
     return _with_pointers(listed) if choice.lfs else listed
 
 
 class _Lister:
     """Walks a commit and its submodules. How deep those go is bounded, so it calls itself."""
 
-    def __init__(self, choice: Choice) -> None:
-        self._choice = choice
+    def __init__(self, choice: Choice, uses: Uses) -> None:
+        self._choice, self._uses = choice, uses
         self._num_submodules = 0
 
     def walk(self, home: Home, commit_id: str, place: bytes, depth: int) -> Iterator[Listed]:
@@ -189,7 +192,7 @@ class _Lister:
             bound = f"deeper than {DEEPEST_SUBMODULE} levels, or the one after {MOST_SUBMODULES:,}"
             raise SubmoduleRefused(bound, "submodule_refused")
         try:
-            return find_submodule(tree.home, declared, entry.object_id)
+            return find_submodule(tree.home, declared, entry.object_id, self._uses)
         except SubmoduleRefused:
             raise
         except SourceError as error:

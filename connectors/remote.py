@@ -19,7 +19,7 @@ from tempfile import TemporaryFile
 from typing import IO
 
 from connectors.address import Address
-from connectors.git import cleaned, execute, refuse_killed, run
+from connectors.git import DamagedError, cleaned, execute, refuse_killed, run
 from longdoc.errors import InfrastructureError, SourceError
 from longdoc.records import display
 
@@ -90,14 +90,20 @@ def fetch(
 ) -> None:
     """Fetch refspecs or object ids into a repository of the cache. Raises `RemoteError`, `InfrastructureError`.
 
-    `options` are those of `git fetch`, `settings` are of git's configuration; `what` is done, for people.
+    Raises `DamagedError` where it is the repository of the cache that git complains of. `options` are those of
+    `git fetch`, `settings` are of git's configuration; `what` is done, for people.
     """
     with TemporaryFile() as refspecs:
         refspecs.writelines(f"{refspec}\n".encode() for refspec in wanted)
         refspecs.seek(0)
         set_for_now = [part for setting in settings for part in ("-c", setting)]
         arguments = [*_FETCH, *set_for_now, f"--git-dir={git_dir}", "fetch", *_FETCH_OPTIONS, *options, REMOTE]
-        _talk(address, arguments, what=what, stdin=refspecs)
+        try:
+            _talk(address, arguments, what=what, stdin=refspecs)
+        except RemoteError as error:
+            if any(_DAMAGE.search(line) for line in error.said.splitlines() if not line.startswith("remote:")):
+                raise DamagedError(str(error), git_dir) from error
+            raise
 
 
 def find_login(address: Address) -> tuple[str, str] | None:
@@ -139,7 +145,7 @@ def _talk(address: Address, arguments: list[str], *, what: str, stdin: IO[bytes]
     if status != 0:
         error = "\n".join(watched.said)
         if status < 0 and not error:
-            refuse_killed(status)
+            refuse_killed(status, "")
         raise _failure(address, error, what)
     if any("filtering not recognized" in line for line in watched.said):
         _note_once(f"{address.uri}: the server cannot leave files out, so all files of a commit are fetched")
@@ -297,6 +303,13 @@ _CAUSES = (
         action=_NETWORK,
         is_lasting=False,
     ),
+)
+# What git says of a repository of the cache that is not as it was left. Where it was the server's fault after all, the
+# fetch into a new one fails alike.
+_DAMAGE = re.compile(
+    r"inflate|corrupt|does not match index|too small|wrong index|bad (object|tree|config|shallow)|broken|garbage"
+    r"|did not send all necessary objects|not a git repository: '|'longdoc' does not appear|is empty$"
+    r"|unable to (read|resolve|unpack) |unresolved delta|missing (blob|tree|commit)|invalid (object|sha1|index)"
 )
 _DISK = re.compile(r"No space left|Disk quota|Read-only file system|Input/output error|Out of memory|Cannot allocate")
 

@@ -14,12 +14,13 @@ from urllib.parse import quote
 
 from connectors.address import Address
 from connectors.building import Tiles
+from connectors.clones import Uses, healed
 from connectors.decode import decoder_version
 from connectors.git import GitMissingError, find_git_dir, find_prefix, resolve_commit
 from connectors.globs import Globs
 from connectors.home import Home
 from connectors.laying import Layer
-from connectors.listing import Choice, Listed, list_commit
+from connectors.listing import Choice, list_commit
 from connectors.remote import RemoteError
 from connectors.revisions import resolve_remote
 from longdoc.errors import DocumentError, InfrastructureError, SourceError
@@ -74,9 +75,14 @@ class RepositoryRef:
 
         Raises `InfrastructureError` where the machine is at fault, and where git is not installed on it.
         """
-        tiles, num_bytes = Tiles(), 0
-        for laid in self._lay(tiles):
+        segments: list[Segment] = []
+        pieces: list[bytes] = []
+        num_bytes = 0
+        for laid, tiles in self._lay():
             num_bytes = laid
+            for segment, text in tiles:
+                segments.append(segment)
+                pieces.append(text)
         document = Document(
             kind="repository",
             source_uri=self.source_uri,
@@ -84,25 +90,21 @@ class RepositoryRef:
             commit_id=self.version,
             title=self.title,
             num_bytes_source=num_bytes,
-            text=tiles.text(),
-            segments=tuple(tiles.segments),
+            text=b"".join(pieces),
+            segments=tuple(segments),
         )
         document.check()
         return document
 
     def stream(self) -> Iterator[tuple[Segment, bytes]]:
         """Every segment with its text in UTF-8, as `read` has them; one file is held at a time. Raises as `read`."""
-        tiles = Tiles()
-        for _ in self._lay(tiles):
-            yield from tiles.take()
+        for _, tiles in self._lay():
+            yield from tiles
 
-    def _lay(self, tiles: Tiles) -> Iterator[int]:
-        """Lay the document path by path; yields the bytes of the source so far."""
+    def _lay(self) -> Iterator[tuple[int, list[tuple[Segment, bytes]]]]:
+        """Lay the document path by path: the bytes of the source so far, and the path's segments with their text."""
         try:
-            layer = Layer(tiles, self._name)
-            yield layer.num_bytes
-            for _ in layer.lay(self._listed()):
-                yield layer.num_bytes
+            yield from healed(self._lay_once)
         except GitMissingError as error:
             raise InfrastructureError(str(error)) from error
         except RemoteError as error:
@@ -112,8 +114,12 @@ class RepositoryRef:
         except SourceError as error:
             raise DocumentError(str(error), stage="read", reason="unreadable") from error
 
-    def _listed(self) -> list[Listed]:
-        return list_commit(self.home, self.version, self.choice)
+    def _lay_once(self, uses: Uses) -> Iterator[tuple[int, list[tuple[Segment, bytes]]]]:
+        tiles = Tiles()
+        layer = Layer(tiles, self._name)
+        yield layer.num_bytes, tiles.take()
+        for _ in layer.lay(list_commit(self.home, self.version, self.choice, uses), uses):
+            yield layer.num_bytes, tiles.take()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +149,8 @@ def open_repository(path: str, selection: Selection, inside: bytes = b"") -> Rep
     commit_id = resolve_commit(path, selection.revision)
     below = b"/".join(part for part in (find_prefix(path), inside) if part)
     uri = Path(_own_folder(git_dir)).as_uri()
-    return _open(Home(path=git_dir), uri, commit_id, selection, below, shown=display(path))
+    with Uses() as uses:  # submodules may be in the cache
+        return _open(Home(path=git_dir), uri, commit_id, selection, below, uses, shown=display(path))
 
 
 def open_remote(address: Address, selection: Selection) -> RepositorySource:
@@ -152,19 +159,28 @@ def open_remote(address: Address, selection: Selection) -> RepositorySource:
     Raises `SourceError`: unknown revision, an include glob that matches nothing; `RemoteError` for what the network
     or the server refuse.
     """
-    commit_id = resolve_remote(address, selection.revision)
-    return _open(Home(address=address), address.uri, commit_id, selection, b"", shown=address.uri)
+
+    def open_once(uses: Uses) -> Iterator[RepositorySource]:
+        uses.hold(address, is_new=False)
+        commit_id = resolve_remote(address, selection.revision)
+        yield _open(Home(address=address), address.uri, commit_id, selection, b"", uses, shown=address.uri)
+
+    (source,) = healed(open_once)
+    return source
 
 
 def open_commit(home: Home, uri: str, commit_id: str, selection: Selection, below: bytes) -> RepositorySource:
     """A commit whose objects are on this machine, under the address `uri` that it has elsewhere."""
-    return _open(home, uri, commit_id, selection, below, shown=uri)
+    with Uses() as uses:
+        return _open(home, uri, commit_id, selection, below, uses, shown=uri)
 
 
-def _open(home: Home, uri: str, commit_id: str, selection: Selection, below: bytes, *, shown: str) -> RepositorySource:
+def _open(
+    home: Home, uri: str, commit_id: str, selection: Selection, below: bytes, uses: Uses, *, shown: str
+) -> RepositorySource:
     globs = Globs(include=selection.include, exclude=selection.exclude)
     choice = Choice(globs=globs, below=below, submodules=selection.submodules, lfs=selection.lfs)
-    listed = list_commit(home, commit_id, choice)
+    listed = list_commit(home, commit_id, choice, uses)
     if below and not listed:
         message = f"{shown}: commit {commit_id[:12]} has no path {display(below)}. Choose another with --revision,"
         raise SourceError(f"{message} or check the spelling; `git ls-tree -r` lists its paths.")

@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 
 from connectors.address import Address
+from connectors.clones import Uses
 from connectors.git import run
 from connectors.git_cache import (
     ALL_HISTORY,
@@ -73,10 +74,12 @@ def _base(refs: dict[str, str], name: str) -> _Base | None:
 def _fetched(address: Address, wanted: str, base: _Base, refs: dict[str, str]) -> str:
     """The commit that an object is, or that it is a tag of; in the cache by then."""
     try:
-        ensure_commit(address, base.object_id, base.ref)
-        commit_id = _peeled(address, base.object_id)
-        if commit_id is not None:
-            ensure_commit(address, commit_id, base.ref)
+        with Uses() as uses:
+            uses.hold(address)
+            ensure_commit(address, base.object_id, base.ref)
+            commit_id = _peeled(address, base.object_id)
+            if commit_id is not None:
+                ensure_commit(address, commit_id, base.ref)
     except RemoteError as error:
         if is_unknown(error):
             raise _unknown(address, wanted, refs, f"git says {error.said!r}") from error

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from connectors.address import Address, parse_address, resolve_relative
+from connectors.clones import Uses
 from connectors.git import has_object
 from connectors.git_cache import ensure_commit, is_unknown
 from connectors.git_objects import read_settings
@@ -51,13 +52,17 @@ def read_declared(git_dir: str, object_id: str) -> dict[bytes, Declared]:
     return declared
 
 
-def find_submodule(parent: Home, declared: Declared | None, commit_id: str) -> Home:
-    """Where a submodule's commit is, on this machine by then. Raises `SubmoduleRefused`, or `RemoteError`."""
+def find_submodule(parent: Home, declared: Declared | None, commit_id: str, uses: Uses) -> Home:
+    """Where a submodule's commit is, on this machine by then, and as long as `uses` holds it.
+
+    Raises `SubmoduleRefused`, or `RemoteError`.
+    """
     if declared is None:
         raise SubmoduleRefused(".gitmodules does not name it", "submodule_refused")
     if home := _beside(parent, declared.name, commit_id):
         return home
     address = _address(parent, declared.url)
+    uses.hold(address)
     try:
         ensure_commit(address, commit_id)
     except RemoteError as error:

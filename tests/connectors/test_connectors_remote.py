@@ -25,7 +25,7 @@ from git_servers import Server, serve, write_ssh
 
 from connectors import git_cache, remote
 from connectors.address import parse_address
-from connectors.git_cache import cache_place
+from connectors.clones import cache_place
 from connectors.repository import RepositoryRef, RepositorySource
 from longdoc.errors import DocumentError, InfrastructureError, SourceError
 from longdoc.records import Selection
