@@ -40,6 +40,7 @@ _ENVIRONMENT = {
     "RAY_worker_register_timeout_seconds": "120",
 }
 _GCS = re.compile(r"ray start --address='([^']+)'")
+_HAS_TOKEN = "Token authentication is enabled"
 _JOBS = re.compile(r"RAY_API_SERVER_ADDRESS='(http://[^']+)'")
 
 
@@ -92,6 +93,9 @@ def ray_nodes(cpus: Sequence[float] = (2, 2, 2), *, environment: dict[str, str] 
         nodes.append(_start(folder / "0", "127.0.0.2", cpus[0], settings, _HEAD))
         told = _wait_for(nodes[0], "To terminate the Ray runtime")
         address, jobs_url = _found(_GCS, told), _found(_JOBS, told)
+        if _HAS_TOKEN in told:
+            # A head takes the token that this user has; a worker does so only when it is told to.
+            settings["RAY_AUTH_MODE"] = "token"
         for number, count in enumerate(cpus[1:], 1):
             options = (f"--address={address}",)
             nodes.append(_start(folder / str(number), f"127.0.0.{number + 2}", count, settings, options))
