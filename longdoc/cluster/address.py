@@ -104,7 +104,8 @@ def _check_answers(host: str, port: int, address: str) -> None:
             f"--address {address}: nothing answers ({error.strerror or error}). {_TAKES}; is it running?"
         ) from None
     if len(start) < 9 or start[3] != _SETTINGS:
-        kind = "an HTTP server, perhaps Ray's dashboard" if start.startswith(b"HTTP/") else "something else than Ray"
+        is_http = start.startswith((b"HTTP/", b"<!DOCTYPE"))
+        kind = "an HTTP server, perhaps Ray's dashboard," if is_http else "something else than Ray"
         raise StartError(f"--address {address}: {kind} answers there. {_TAKES}.")
 
 
