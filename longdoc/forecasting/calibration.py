@@ -10,11 +10,10 @@ import importlib.metadata
 import platform
 from collections.abc import Callable
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import longdoc
 from longdoc.bench.facts import processor
-from longdoc.bench.processes import Contestant
 from longdoc.cluster.placement import RingSpec
 from longdoc.errors import InfrastructureError
 from longdoc.estimate import ModelShape, format_bytes
@@ -23,6 +22,9 @@ from longdoc.kept import code_sha256, keep, kept
 from longdoc.machine import bytes_for_a_rank, num_cores
 from longdoc.model.layers import LayerShape
 from longdoc.model.local import LocalModel
+
+if TYPE_CHECKING:
+    from longdoc.bench.processes import Contestant
 
 #: What every document takes on top of its work: handing it to the ranks, opening, closing and checking their parts, and
 #: the half second that a driver sleeps between two looks. Measured with documents of a few tokens.
@@ -87,7 +89,9 @@ def _problem(shape: ModelShape, ring: RingSpec) -> str | None:
 
 def measure(model: LocalModel, *, dtype: str, kernel: str, ring: RingSpec) -> Rates:
     """Measure, in as many processes as the ring has ranks or the machine has cores. Raises `InfrastructureError`."""
-    from longdoc.forecasting.rank import build_rank  # not at the top: known rates need no torch
+    # Not at the top: known rates need no torch.
+    from longdoc.bench.processes import Contestant
+    from longdoc.forecasting.rank import build_rank
 
     shape = ModelShape.of(model, dtype)
     processes = min(ring.num_ranks, ring.num_cores)
@@ -114,7 +118,7 @@ def measure(model: LocalModel, *, dtype: str, kernel: str, ring: RingSpec) -> Ra
     )
 
 
-def _pair_rate(ranks: Contestant, shape: ModelShape, layer: LayerShape, turns: float) -> PairRate:
+def _pair_rate(ranks: "Contestant", shape: ModelShape, layer: LayerShape, turns: float) -> PairRate:
     full, masked = (fmean(times) * turns for times in zip(*ranks.call("pairs", layer, mask_of(shape, layer))))
     return PairRate(layer=layer, full=full, masked=masked)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from longdoc.errors import ModelError
 from longdoc.model.identity import ModelFiles, model_digest, model_files
+from longdoc.model.kept_facts import keep_facts, kept_facts
 from longdoc.model.layers import LayerShape, active_parameters, layer_shapes
 from longdoc.model.positions import TrainedPositions, trained_positions
 from longdoc.model.refusals import Direction, attention_direction, has_head, refuse_by_configuration
@@ -66,36 +67,40 @@ def open_folder(folder: Path, *, name: str, source: str, source_sha256: str | No
     from longdoc.tokenization.vocabulary import Vocabulary  # not at the top: listing models needs no tokenizer
 
     files = model_files(folder)
+    digest = _digest(files, folder)
+    facts = kept_facts(digest)
+    if facts is None:
+        facts = _read_facts(files, folder, name)
+        keep_facts(digest, facts)
+    model = LocalModel(name=name, folder=folder, source=source, source_sha256=source_sha256, digest=digest, **facts)
+    _check_heads(model)
+    check_fits(Vocabulary.load(folder), model)
+    return model
+
+
+def _read_facts(files: ModelFiles, folder: Path, name: str) -> dict[str, Any]:
+    """What the configuration and the headers of the weights say. Raises `ModelError`."""
     whole_config, config = configurations(folder)
     refuse_by_configuration(whole_config, name)
     layer = _widest_layer(config)
     num_heads, hidden_size = _field(layer, "num_attention_heads", folder), _field(config, "hidden_size", folder)
-    digest = _digest(files, folder)
     sizes = {name: size for path in files.weights for name, size in tensor_sizes(path).items()}
-    model = LocalModel(
-        name=name,
-        folder=folder,
-        source=source,
-        source_sha256=source_sha256,
-        digest=digest,
-        positions=trained_positions(config, display(str(folder / "config.json"))),
-        hidden_size=hidden_size,
+    return {
+        "positions": trained_positions(config, display(str(folder / "config.json"))),
+        "hidden_size": hidden_size,
         # Some families leave it out and use four times the width, as GPT-2 did.
-        intermediate_size=_field(config, "intermediate_size", folder, default=4 * hidden_size),
-        num_layers=_field(config, "num_hidden_layers", folder),
-        num_heads=num_heads,
-        num_kv_heads=_field(layer, "num_key_value_heads", folder, default=num_heads),
-        head_dim=_field(layer, "head_dim", folder, default=hidden_size // num_heads),
-        vocab_size=_field(config, "vocab_size", folder),
-        num_parameters=sum(sizes.values()),
-        num_active_parameters=active_parameters(sizes, config),
-        layers=layer_shapes(config, sizes),
-        has_head=has_head(whole_config),
-        attention_direction=attention_direction(whole_config),
-    )
-    _check_heads(model)
-    check_fits(Vocabulary.load(folder), model)
-    return model
+        "intermediate_size": _field(config, "intermediate_size", folder, default=4 * hidden_size),
+        "num_layers": _field(config, "num_hidden_layers", folder),
+        "num_heads": num_heads,
+        "num_kv_heads": _field(layer, "num_key_value_heads", folder, default=num_heads),
+        "head_dim": _field(layer, "head_dim", folder, default=hidden_size // num_heads),
+        "vocab_size": _field(config, "vocab_size", folder),
+        "num_parameters": sum(sizes.values()),
+        "num_active_parameters": active_parameters(sizes, config),
+        "layers": layer_shapes(config, sizes),
+        "has_head": has_head(whole_config),
+        "attention_direction": attention_direction(whole_config),
+    }
 
 
 def check_outputs(model: LocalModel, outputs: tuple[str, ...]) -> None:
