@@ -6,6 +6,7 @@ Nothing here calls `ray stop`, which would end every Ray of this machine.
 """
 
 import contextlib
+import json
 import os
 import re
 import secrets
@@ -40,6 +41,7 @@ _ENVIRONMENT = {
     "RAY_worker_register_timeout_seconds": "120",
 }
 _GCS = re.compile(r"ray start --address='([^']+)'")
+_STARTED = "To terminate the Ray runtime"
 _HAS_TOKEN = "Token authentication is enabled"
 _JOBS = re.compile(r"RAY_API_SERVER_ADDRESS='(http://[^']+)'")
 
@@ -63,12 +65,78 @@ class RayNode:
 
 @dataclass(slots=True, kw_only=True)
 class RayNodes:
-    """A running cluster. `address` is what `--address` takes, `jobs_url` what a submission takes."""
+    """A running cluster. `address` is what `--address` takes, `jobs_url` what a submission takes.
+
+    `settings` is the environment of its processes.
+    """
 
     address: str
     jobs_url: str
-    head: RayNode
-    workers: list[RayNode] = field(default_factory=list)
+    folder: Path
+    settings: dict[str, str] = field(repr=False)
+    nodes: list[RayNode]
+
+    @property
+    def head(self) -> RayNode:
+        """The node with the GCS and the Jobs API; a driver on this machine belongs to it."""
+        return self.nodes[0]
+
+    @property
+    def workers(self) -> list[RayNode]:
+        """The other nodes."""
+        return self.nodes[1:]
+
+    def add_workers(self, cpus: Sequence[float], *, before: Sequence[str] = ()) -> list[RayNode]:
+        """Start workers at the same time and wait for them; `before` is a command that runs each, such as `unshare`."""
+        started = []
+        for count in cpus:
+            number = len(self.nodes)
+            options = (f"--address={self.address}",)
+            node = _start(self.folder / str(number), f"127.0.0.{number + 2}", count, self.settings, options, before)
+            self.nodes.append(node)
+            started.append(node)
+        for node in started:
+            _wait_for(node, _STARTED)
+        return started
+
+    def left_behind(self) -> list[str]:
+        """What jobs left on the cluster: actors that live or wait, placement groups, reserved resources. In words."""
+        asked = subprocess.run(
+            [sys.executable, "-c", _LEFT, self.address],
+            env=self.settings | {"RAY_ADDRESS": self.address},
+            capture_output=True,
+            text=True,
+            timeout=_START_SECONDS,
+            check=False,
+        )
+        if asked.returncode:
+            raise RuntimeError(f"the cluster cannot be asked:\n{asked.stderr}")
+        left: list[str] = json.loads(asked.stdout)
+        return left
+
+
+# Asked for a while: what a job held is let go soon after it, not with it.
+_LEFT = """
+import json, sys, time
+import ray
+from ray._private import state
+from ray.util import placement_group_table
+
+ray.init(address=sys.argv[1], log_to_driver=False, logging_level="error")
+deadline = time.monotonic() + 30
+while True:
+    left = [f"actor {actor['ActorClassName']} {actor['State']}" for actor in state.actors().values()
+            if actor["State"] != "DEAD"]
+    left += [f"placement group {group['state']}" for group in placement_group_table().values()
+             if group["state"] != "REMOVED"]
+    totals, free = state.total_resources_per_node(), state.available_resources_per_node()
+    left += [f"{total[name] - free.get(node, {}).get(name, 0):g} {name} on {node}" for node, total in totals.items()
+             for name in ("CPU", "GPU") if total.get(name, 0) - free.get(node, {}).get(name, 0) > 1e-3]
+    if not left or time.monotonic() > deadline:
+        break
+    time.sleep(0.2)
+print(json.dumps(left))
+"""
 
 
 def without_client_server(params: Any, is_head: bool) -> None:
@@ -85,23 +153,21 @@ def ray_nodes(cpus: Sequence[float] = (2, 2, 2), *, environment: dict[str, str] 
     """
     mark = secrets.token_hex(8)
     folder = Path(tempfile.mkdtemp(prefix="rn-", dir="/tmp"))
-    nodes: list[RayNode] = []
     settings = os.environ | _ENVIRONMENT | {_MARK: mark} | (environment or {})
     settings.pop("RAY_ADDRESS", None)
     settings["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(__file__).parent), settings.get("PYTHONPATH")]))
+    nodes: list[RayNode] = []
     try:
         nodes.append(_start(folder / "0", "127.0.0.2", cpus[0], settings, _HEAD))
-        told = _wait_for(nodes[0], "To terminate the Ray runtime")
-        address, jobs_url = _found(_GCS, told), _found(_JOBS, told)
+        told = _wait_for(nodes[0], _STARTED)
         if _HAS_TOKEN in told:
             # A head takes the token that this user has; a worker does so only when it is told to.
             settings["RAY_AUTH_MODE"] = "token"
-        for number, count in enumerate(cpus[1:], 1):
-            options = (f"--address={address}",)
-            nodes.append(_start(folder / str(number), f"127.0.0.{number + 2}", count, settings, options))
-        for node in nodes[1:]:
-            _wait_for(node, "To terminate the Ray runtime")
-        yield RayNodes(address=address, jobs_url=jobs_url, head=nodes[0], workers=nodes[1:])
+        cluster = RayNodes(
+            address=_found(_GCS, told), jobs_url=_found(_JOBS, told), folder=folder, settings=settings, nodes=nodes
+        )
+        cluster.add_workers(cpus[1:])
+        yield cluster
     finally:
         _end(nodes, mark)
         shutil.rmtree(folder, ignore_errors=True)
@@ -110,11 +176,18 @@ def ray_nodes(cpus: Sequence[float] = (2, 2, 2), *, environment: dict[str, str] 
 _HEAD = ("--head", "--port=0", "--dashboard-host=127.0.0.1", "--dashboard-port=0", "--include-dashboard=true")
 
 
-def _start(folder: Path, host: str, cpus: float, settings: dict[str, str], options: Sequence[str]) -> RayNode:
+def _start(
+    folder: Path,
+    host: str,
+    cpus: float,
+    settings: dict[str, str],
+    options: Sequence[str],
+    before: Sequence[str] = (),
+) -> RayNode:
     folder.mkdir(parents=True)
     log = folder / "start.log"
     command = [
-        *(sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats", *options),
+        *(*before, sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats", *options),
         *(f"--node-ip-address={host}", f"--num-cpus={cpus:g}", "--num-gpus=0", f"--temp-dir={folder}"),
         *(f"--object-store-memory={_OBJECT_STORE_BYTES}", "--log-style=record"),
         *("--no-monitor", "--include-log-monitor=false", "--dashboard-agent-listen-port=0"),
