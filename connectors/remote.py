@@ -147,6 +147,8 @@ def _talk(address: Address, arguments: list[str], *, what: str, stdin: IO[bytes]
         if status < 0 and not error:
             refuse_killed(status, "")
         raise _failure(address, error, what)
+    for moved in filter(None, map(_MOVED.search, watched.said)):
+        _note_once(f"{address.uri} has moved to {moved[1]}; it is read from there, under the address that was given")
     if any("filtering not recognized" in line for line in watched.said):
         _note_once(f"{address.uri}: the server cannot leave files out, so all files of a commit are fetched")
     return output
@@ -261,6 +263,7 @@ class _Cause:
     is_lasting: bool = True
 
 
+_MOVED = re.compile(r"redirecting to (\S+)")
 _NETWORK = "Check the address and the network or proxy, then run again."
 _CAUSES = (
     _Cause(

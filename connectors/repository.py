@@ -8,7 +8,7 @@ was read. Refuses the work tree: what is not committed is not there.
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -17,6 +17,7 @@ from connectors.building import Tiles
 from connectors.clones import Uses, healed
 from connectors.decode import decoder_version
 from connectors.git import GitMissingError, find_git_dir, find_prefix, resolve_commit
+from connectors.git_cache import is_unknown
 from connectors.globs import Globs
 from connectors.home import Home
 from connectors.laying import Layer
@@ -110,6 +111,12 @@ class RepositoryRef:
         except RemoteError as error:
             if not error.is_lasting:
                 raise InfrastructureError(str(error)) from error
+            if is_unknown(error):
+                message = (
+                    f"{self.source_uri} no longer has commit {self.version}, or one that it needs: its history was"
+                )
+                message = f"{message} rewritten since. Run again to read what is there now.\n{error}"
+                raise DocumentError(message, stage="read", reason="unreadable") from error
             raise DocumentError(str(error), stage="read", reason="unreadable") from error
         except SourceError as error:
             raise DocumentError(str(error), stage="read", reason="unreadable") from error
@@ -180,7 +187,24 @@ def _open(
 ) -> RepositorySource:
     globs = Globs(include=selection.include, exclude=selection.exclude)
     choice = Choice(globs=globs, below=below, submodules=selection.submodules, lfs=selection.lfs)
-    listed = list_commit(home, commit_id, choice, uses)
+    ref = RepositoryRef(
+        home=home,
+        source_uri=uri,
+        revision=selection.revision or "HEAD",
+        version=commit_id,
+        choice=choice,
+        num_bytes_source=0,
+    )
+    num_bytes = selection.known(ref.doc_id, commit_id)
+    if num_bytes is None:
+        num_bytes = _listed_bytes(ref, uses, shown)
+    return RepositorySource(ref=replace(ref, num_bytes_source=num_bytes))
+
+
+def _listed_bytes(ref: RepositoryRef, uses: Uses, shown: str) -> int:
+    """The bytes of source of a commit, by its listing. Raises `SourceError` where nothing of it was chosen."""
+    commit_id, globs, below = ref.version, ref.choice.globs, ref.choice.below
+    listed = list_commit(ref.home, commit_id, ref.choice, uses)
     if below and not listed:
         message = f"{shown}: commit {commit_id[:12]} has no path {display(below)}. Choose another with --revision,"
         raise SourceError(f"{message} or check the spelling; `git ls-tree -r` lists its paths.")
@@ -188,16 +212,7 @@ def _open(
         names = ", ".join(repr(pattern) for pattern in unmatched)
         message = f"{shown}: --include {names} matches no path of commit {commit_id[:12]}."
         raise SourceError(f"{message} Globs are over paths from the repository's root; `git ls-tree -r` lists them.")
-    num_bytes = sum(each.num_bytes + (each.pointer.size if each.pointer else 0) for each in listed)
-    ref = RepositoryRef(
-        home=home,
-        source_uri=uri,
-        revision=selection.revision or "HEAD",
-        version=commit_id,
-        choice=choice,
-        num_bytes_source=num_bytes,
-    )
-    return RepositorySource(ref=ref)
+    return sum(each.num_bytes + (each.pointer.size if each.pointer else 0) for each in listed)
 
 
 def _own_folder(git_dir: str) -> str:

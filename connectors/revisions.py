@@ -8,6 +8,7 @@ ranges, searches, and the log of where a branch once was (`main@{1}`).
 
 import difflib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from connectors.address import Address
@@ -30,6 +31,7 @@ _WHOLE_ID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _SHORT_ID = re.compile(r"(?:.*-g)?[0-9a-f]{4,63}")
 _COUNTED = re.compile(r"(?P<base>.*?)(?P<steps>(?:[~^]\d*|\^\{commit\}|\^\{\})+)")
 _STEP = re.compile(r"~(?P<back>\d*)|\^(?P<parent>\d*)")
+_SHOWN = 5
 _PREFIXES = ("", "refs/", "refs/tags/", "refs/heads/", "refs/remotes/")
 # What no name of a ref may hold: https://git-scm.com/docs/git-check-ref-format
 _NO_NAME = re.compile(r"^-|\.\.|@\{|:|[\0-\x20\x7f?*\[\\]|[\ud800-\udfff]")
@@ -58,6 +60,9 @@ def resolve_remote(address: Address, revision: str | None) -> str:
         raise SourceError(f"{address.uri} has no commits yet. Push something to it, then run again.")
     if base := _base(refs, wanted):
         return _fetched(address, wanted, base, refs)
+    if wanted == "HEAD":
+        cause = f"{address.uri}: its HEAD names a branch that is not there. Choose another with --revision:"
+        raise SourceError(f"{cause} {_listed(_short_names(refs))}.")
     return _counted(address, wanted, refs)
 
 
@@ -125,8 +130,20 @@ def _depth(steps: str) -> int:
 
 
 def _unknown(address: Address, wanted: str, refs: dict[str, str], cause: str) -> SourceError:
-    names = [name.removeprefix("refs/heads/").removeprefix("refs/tags/") for name in refs]
+    names = _short_names(refs)
     near = difflib.get_close_matches(wanted, names, n=3)
-    hint = f" Near it: {', '.join(map(display, near))}." if near else ""
+    # A branch that was renamed has no likeness to its old name.
+    hint = f" Near it: {_listed(near)}." if near else f" It has {_listed(names)}." if names else ""
     message = f"{address.uri} has no commit that {display(wanted)!r} names: {cause}.{hint}"
     return SourceError(f"{message} `git ls-remote` with this address lists what it has.")
+
+
+def _short_names(refs: dict[str, str]) -> list[str]:
+    """Branches, then tags, then all other refs, by the names that people use."""
+    order = sorted(refs, key=lambda name: (not name.startswith("refs/heads/"), not name.startswith("refs/tags/")))
+    return [name.removeprefix("refs/heads/").removeprefix("refs/tags/") for name in order]
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(map(display, names[:_SHOWN])) + more

@@ -33,6 +33,7 @@ class Server:
     lfs: dict[str, bytes] = field(default_factory=dict)
     lfs_href: str | None = None
     lfs_redirect: str | None = None
+    moved: dict[str, str] = field(default_factory=dict)
     lfs_more: dict[str, object] = field(default_factory=dict)
 
     @property
@@ -87,7 +88,10 @@ class _Handler(BaseHTTPRequestHandler):
         server = self.asked
         server.requests.append(f"{self.command} {self.path}")
         server.passwords += [self.headers["Authorization"]] * ("Authorization" in self.headers)
-        if server.login is not None and self.headers.get("Authorization") != f"Basic {_encoded(server.login)}":
+        moved = next((old for old in server.moved if self.path.startswith(old)), None)
+        if moved is not None:
+            self._send(301, b"", {"Location": server.moved[moved] + self.path.removeprefix(moved)})
+        elif server.login is not None and self.headers.get("Authorization") != f"Basic {_encoded(server.login)}":
             self._send(401, b"", {"WWW-Authenticate": 'Basic realm="x"'})
         elif self.path.endswith("/info/lfs/objects/batch"):
             self._send(200, self._batch(json.loads(body)), {"Content-Type": "application/vnd.git-lfs+json"})
