@@ -5,7 +5,7 @@ Offsets are half-open. `text_byte_*` count bytes of the document's text in UTF-8
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
@@ -267,11 +267,17 @@ class Source(Protocol):
         ...
 
 
+def _nothing_known(doc_id: str, commit_id: str) -> None:
+    return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
     """Which part of a source is wanted. Globs are over repository paths, from the repository's root.
 
     `submodules` and `lfs`: whether the files of submodules, and the content that LFS pointers stand for, are read too.
+    `known` tells the bytes of source of a document (doc_id) at a commit that an output holds already: its paths are not
+    listed again, and nothing of it is read or fetched.
     """
 
     kind: Literal["auto", "book", "repository"] = "auto"
@@ -280,6 +286,7 @@ class Selection:
     revision: str | None = None
     submodules: bool = False
     lfs: bool = False
+    known: Callable[[str, str], int | None] = field(default=_nothing_known, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

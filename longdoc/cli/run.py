@@ -1,6 +1,7 @@
 """`longdoc run`: the batch job."""
 
 import contextlib
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -43,10 +44,11 @@ def run(ctx: click.Context, /, sources: tuple[str, ...], *, as_json: bool, **opt
     from longdoc.config import RunConfig
     from longdoc.errors import StartError
     from longdoc.run import run as run_sources
+    from longdoc.store.known import KnownCommits
 
     if options["output"] is None:
         raise StartError("no output is named; add --output OUT.")
-    selection = take_selection(options)
+    selection = replace(take_selection(options), known=KnownCommits(options["output"]))
     config = RunConfig(**options)
     with make_reporter() as reporter:
         summary = run_sources(config, open_sources(sources, selection), reporter)
