@@ -57,7 +57,7 @@ class JobsServer:
             return self._submitted(json.loads(body))
         if path == "/api/jobs/":
             return 200, json.dumps(list(self.jobs.values()))
-        return self._job(method, parts)
+        return self._job(parts)
 
     def _submitted(self, request: dict[str, Any]) -> tuple[int, str]:
         job = self.add(request["submission_id"], **{name: request[name] for name in ("entrypoint", "metadata")})
@@ -65,7 +65,7 @@ class JobsServer:
         self.on_submit(self, job)
         return 200, json.dumps({"job_id": None, "submission_id": request["submission_id"]})
 
-    def _job(self, method: str, parts: list[str]) -> tuple[int, str]:
+    def _job(self, parts: list[str]) -> tuple[int, str]:
         job = self.jobs.get(parts[2]) if parts[:2] == ["api", "jobs"] else None
         if job is None:
             return 404, f"Job {parts[-1]} does not exist"
@@ -74,9 +74,6 @@ class JobsServer:
         if parts[3:] == ["stop"]:
             self.end(parts[2], None, status="STOPPED")
             return 200, json.dumps({"stopped": True})
-        if method == "DELETE":
-            del self.jobs[parts[2]]
-            return 200, json.dumps({"deleted": True})
         return 200, json.dumps(job)
 
 
@@ -99,7 +96,7 @@ def jobs_server(**settings: Any) -> Iterator[JobsServer]:
             self.end_headers()
             self.wfile.write(content)
 
-        do_GET = do_POST = do_PUT = do_DELETE = _serve
+        do_GET = do_POST = do_PUT = _serve
 
         def log_message(self, *arguments: Any) -> None:
             return

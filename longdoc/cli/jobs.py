@@ -187,7 +187,7 @@ def _followed(client: "JobsClient", job_id: str, line: Callable[[str], None]) ->
 
 
 def _echo(line: str, *, to_stderr: bool = False) -> None:
-    click.echo(printable(line), err=to_stderr)
+    click.echo(printable(line.expandtabs()), err=to_stderr)
 
 
 def _note(message: str) -> None:

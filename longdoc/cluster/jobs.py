@@ -152,10 +152,6 @@ class JobsClient:
         """Ask a job to stop; `job` tells when it has."""
         self._json("POST", f"/api/jobs/{quote(job_id, safe='')}/stop", job_id=job_id)
 
-    def delete(self, job_id: str) -> None:
-        """Forget a job that has ended."""
-        self._json("DELETE", f"/api/jobs/{quote(job_id, safe='')}", job_id=job_id)
-
     def _job(self, entry: Any) -> Job:
         try:
             return Job(

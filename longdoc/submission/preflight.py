@@ -1,6 +1,6 @@
 """Asking the cluster before anything is sent there: a small job that uploads nothing and answers in one line.
 
-Owns that job's life, from its start to its removal, and what it means when it gives no answer. Refuses a cluster whose
+Owns that job's life and what it means when it gives no answer. Refuses a cluster whose
 longdoc is another, or that cannot reach what the job needs.
 """
 
@@ -40,7 +40,7 @@ def ask(
         job = _ended(client, job_id, seconds, sleep)
         told = client.logs(job_id)
     finally:
-        _remove(client, job_id)
+        _let_go(client, job_id)
     found = _parsed(told)
     if found is None:
         raise _no_answer(client.address, python, job, told)
@@ -62,13 +62,11 @@ def _ended(client: JobsClient, job_id: str, seconds: float, sleep: Callable[[flo
     return job
 
 
-def _remove(client: JobsClient, job_id: str) -> None:
-    """Leave nothing behind, whatever happened; a probe that still runs is stopped and stays in Ray's list."""
+def _let_go(client: JobsClient, job_id: str) -> None:
+    """Stop a probe that still runs. One that ended stays in Ray's list: deleted, it would be shown there as failed."""
     with contextlib.suppress(LongdocError):
         if not client.job(job_id).has_ended:
             client.stop(job_id)
-        else:
-            client.delete(job_id)
 
 
 def _parsed(told: str) -> Answer | None:

@@ -19,6 +19,8 @@ from longdoc.errors import LongdocError
 from longdoc.records import Selection, display
 
 MARK = "longdoc-probe: "
+#: What of a selection can be said in a command line.
+_CHOSEN = ("kind", "include", "exclude", "revision", "submodules", "lfs")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +38,9 @@ class Question:
 
     def to_json(self) -> str:
         """As one argument."""
-        return json.dumps(asdict(self))
+        chosen = {name: getattr(self.selection, name) for name in _CHOSEN}
+        fields = {"output": self.output, "device": self.device, "sources": self.sources, "model_path": self.model_path}
+        return json.dumps(fields | {"selection": chosen})
 
     @classmethod
     def from_json(cls, text: str) -> "Question":

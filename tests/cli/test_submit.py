@@ -69,13 +69,13 @@ def test_the_same_arguments_as_run_become_a_job_that_runs_them(here, tmp_path) -
     }  # fmt: skip
 
 
-def test_a_probe_asks_first_and_leaves_nothing(here) -> None:
+def test_a_probe_asks_first_and_uploads_nothing(here) -> None:
     with jobs_server(on_submit=willing) as server:
         here("submit", "alice.txt", "-o", "/shared/out", "--address", server.url, "--model", "tiny-random")
         steps = [(method, path.split("/")[2]) for method, path, *_ in server.requests]
-        assert [job["metadata"].get("longdoc_kind") for job in server.jobs.values()] == [None]
+        assert [job["metadata"].get("longdoc_kind") for job in server.jobs.values()] == ["probe", None]
     writes = [step for step in steps if step[0] != "GET"]
-    assert writes == [("POST", "jobs"), ("DELETE", "jobs"), ("PUT", "packages"), ("POST", "jobs")]
+    assert writes == [("POST", "jobs"), ("PUT", "packages"), ("POST", "jobs")]
 
 
 def test_an_archive_that_the_cluster_holds_is_not_sent_again(here) -> None:
@@ -211,7 +211,7 @@ def test_another_ray_is_refused(here, version, said) -> None:
 def test_a_cluster_that_does_not_fit_is_refused_with_all_its_reasons(here, facts, said) -> None:
     with jobs_server(on_submit=lambda server, job: probed(server, job, **facts)) as server:
         ended = here("submit", "alice.txt", "-o", "/o", "--address", server.url, "--model", "tiny-random")
-        assert (server.jobs, server.packages) == ({}, {})
+        assert (len(server.jobs), server.packages) == (1, {})
     assert ended.code == 2
     assert said in ended.err
 
@@ -235,7 +235,7 @@ def test_a_probe_without_an_answer_says_what_that_means(here, code, log, said) -
 
     with jobs_server(on_submit=fail) as server:
         ended = here("submit", "alice.txt", "-o", "/o", "--address", server.url, "--model", "tiny-random")
-        assert server.jobs == {}
+        assert (len(server.jobs), server.packages) == (1, {})
     assert ended.code == 2
     assert said in ended.err
 
