@@ -28,6 +28,7 @@ def open_sources(arguments: Sequence[str], selection: Selection) -> list[Source]
     """
     if not arguments:
         raise SourceError("No source was named. Name a book, a folder of books or a git repository.")
+    _refuse_two_readers(arguments)  # before a list takes what a book was to have
     named = [each for argument in arguments for each in named_sources(argument)]
     check_named(arguments, named, selection)
     return [open_named(each, selection) for each in named]

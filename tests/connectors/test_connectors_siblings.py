@@ -2,59 +2,22 @@
 
 import gzip
 import io
-import zipfile
-from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from book_checks import check_document, read_or_refuse, texts
-from epub_books import BOMB, Chapter, Epub, chapter, reasons, xhtml
-from small_docx import members, p, part, relationships, write
-from small_pdf import SmallPdf, lines, one_page
-from zip_files import zip_of
+from book_checks import read_or_refuse, texts
+from epub_books import Chapter, Epub, chapter, reasons, xhtml
+from every_format import BOOKS, fb2, read, refused
+from small_docx import members, p, part, write
+from small_pdf import SmallPdf, one_page
+from zip_files import Record, handmade, zip_of
 
 from connectors.books import read_book
 from connectors.stdin import open_stdin
 from longdoc.errors import DocumentError
-from longdoc.records import Document
 
-_FB2 = (
-    '<?xml version="1.0" encoding="{encoding}"?>{doctype}<FictionBook xmlns:l="http://www.w3.org/1999/xlink" '
-    'xmlns="http://www.gribuser.ru/xml/fictionbook/2.0"><body><section>{body}</section></body>{more}</FictionBook>'
-)
-
-
-def fb2(body: str, *, doctype: str = "", more: str = "", encoding: str = "utf-8") -> str:
-    return _FB2.format(body=body, doctype=doctype, more=more, encoding=encoding)
-
-
-# By the name of a file: a book whose text is one paragraph of characters that need no escape.
-BOOKS: dict[str, Callable[[str], bytes]] = {
-    "a.txt": str.encode,
-    "a.md": str.encode,
-    "a.html": lambda text: f"<!DOCTYPE html><title>T</title><p>{text}".encode(),
-    "a.xhtml": lambda text: xhtml(f"<p>{text}</p>"),
-    "a.epub": lambda text: Epub(chapters=[chapter(0, f"<p>{text}</p>")]).raw(),
-    "a.fb2": lambda text: fb2(f"<p>{text}</p>").encode(),
-    "a.fb2.zip": lambda text: zip_of({"a.fb2": fb2(f"<p>{text}</p>").encode()}),
-    "a.docx": lambda text: write(members(p(text))),
-    "a.txt.gz": lambda text: gzip.compress(text.encode(), 1),
-    "a.html.gz": lambda text: gzip.compress(f"<!DOCTYPE html><p>{text}".encode(), 1),
-}
 in_every_format = pytest.mark.parametrize("name", BOOKS)
-
-
-def read(raw: bytes, name: str) -> Document:
-    document = read_book(raw, path=Path(name))
-    check_document(document, raw)
-    return document
-
-
-def refused(raw: bytes, name: str) -> DocumentError:
-    outcome = read_or_refuse(raw, name)
-    assert isinstance(outcome, DocumentError)
-    return outcome
 
 
 # --- Characters
@@ -68,8 +31,9 @@ def test_characters_across_the_edge_of_any_block_stay_whole(name: str, shift: in
     assert read(BOOKS[name](text), name).text.decode() == text
 
 
-def test_characters_across_the_pieces_of_standard_input_stay_whole() -> None:
-    text = "x" + "€" * 400_000  # pieces are of 1 MiB
+@pytest.mark.parametrize("shift", [0, 1, 2])
+def test_characters_across_the_pieces_of_standard_input_stay_whole(shift: int) -> None:
+    text = "x" * shift + "€" * 400_000  # pieces are of 1 MiB
     source = open_stdin(io.BytesIO(text.encode()))
     (ref,) = source.documents()
     assert ref.read().text.decode() == text
@@ -248,108 +212,45 @@ def test_headers_that_no_section_shows_have_their_reason_whatever_they_are_calle
     assert reasons(read(write(files), "a.docx"))["word/x.xml"] == "not_referenced"
 
 
-# --- What reaches out, and what grows
+def test_rare_members_have_the_reasons_that_the_page_lists() -> None:
+    parts = Epub(chapters=[chapter(0)], members={"OEBPS/m.mp4": b"m", "OEBPS/l.pls": b"<x/>"}).parts()
+    records = [Record(name=name.encode(), content=content) for name, content in parts.items()]
+    records += [Record(name=b"OEBPS/d/"), Record(name=b"OEBPS/c0.xhtml", content=parts["OEBPS/c0.xhtml"])]
+    records += [Record(name=b"../out.xhtml", content=b"x"), Record(name=b"OEBPS/p.xhtml", content=b"x", method=14)]
+    document = read(handmade(records), "a.epub")
+    assert document.text == b"Text 0."
+    found = reasons(document)
+    assert found["OEBPS/c0.xhtml"] == "duplicate"
+    assert {name: found[name] for name in ("OEBPS/m.mp4", "OEBPS/l.pls", "OEBPS/d/", "../out.xhtml")} == {
+        "OEBPS/m.mp4": "video", "OEBPS/l.pls": "pronunciation", "OEBPS/d/": "directory", "../out.xhtml": "unsafe_name",
+    }  # fmt: skip
+    glossary = part("w:glossaryDocument", p("block"))
+    docx = read(write(members(p("a"), more={"word/glossary/document.xml": glossary})), "a.docx")
+    assert (docx.text, reasons(docx)["word/glossary/document.xml"]) == (b"a", "glossary")
 
 
-@pytest.fixture
-def private(tmp_path: Path) -> str:
-    (tmp_path / "private.txt").write_text("SECRET OF THE HOST")
-    return (tmp_path / "private.txt").as_uri()
+def test_a_member_of_the_spine_that_no_program_packs_so_is_left_out_with_its_reason() -> None:
+    parts = Epub(chapters=[chapter(0), chapter(1)]).parts()
+    records = [
+        Record(name=name.encode(), content=content, method=14 if name.endswith("c1.xhtml") else 8)
+        for name, content in parts.items()
+    ]
+    document = read(handmade(records), "a.epub")
+    assert (document.text, reasons(document)["OEBPS/c1.xhtml"]) == (b"Text 0.", "unsupported_compression")
 
 
-def test_nothing_beside_the_file_is_read(private: str) -> None:
-    include = f'<xi:include xmlns:xi="http://www.w3.org/2001/XInclude" href="{private}" parse="text"/>'
-    body = (
-        f'<p>a{include}</p><img src="{private}"/><iframe src="{private}"></iframe><object data="{private}">b</object>'
-        f'<embed src="{private}"/><link rel="import" href="{private}"/>'
+def test_what_a_page_holds_beside_its_text_has_its_reason() -> None:
+    beside = (
+        "<math><semantics><mi>x</mi><annotation>source</annotation></semantics></math>"
+        "<datalist><option>suggested</option></datalist><iframe>instead</iframe>"
     )
-    item = f'<item id="z" href="{private}" media-type="application/xhtml+xml"/>'
-    external = relationships({"k": ("aFChunk", private), "n": ("footnotes", private), "h": ("header", private)})
-    package = members(p("a", "<w:r><w:footnoteReference w:id='1'/></w:r>"), '<w:altChunk r:id="k"/>', include)
-    package["word/_rels/document.xml.rels"] = external.encode()
-    marked = external.replace("/>", ' TargetMode="External"/>').encode()
-    files = {
-        "a.html": f"<!DOCTYPE html><body>{body}".encode(),
-        "a.xhtml": xhtml(body),
-        "a.epub": Epub(chapters=[chapter(0, body)], manifest=item).raw(),
-        "a.fb2": fb2(f'<p>a{include}</p><image l:href="{private}"/>').encode(),
-        "a.docx": write(package),
-        "b.docx": write(package | {"word/_rels/document.xml.rels": marked}),
-    }
-    for name, raw in files.items():
+    for raw, name in ((f"<!DOCTYPE html><body>{beside}".encode(), "a.html"), (xhtml(beside), "a.xhtml"),
+                      (Epub(chapters=[chapter(0, beside)]).raw(), "a.epub")):  # fmt: skip
         document = read(raw, name)
-        assert document.text.startswith(b"a"), name
-        assert b"SECRET" not in document.text, name
-
-
-def with_link(parts: Mapping[str, bytes], name: str, target: str) -> bytes:
-    """An archive in which one member is a symbolic link, as Info-ZIP writes them."""
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w") as archive:
-        for each, content in (parts | {name: target.encode()}).items():  # type: ignore[operator]  # both are dicts
-            info = zipfile.ZipInfo(each)
-            info.create_system, info.external_attr = 3, (0o120777 if each == name else 0o100644) << 16
-            archive.writestr(info, content)
-    return file.getvalue()
-
-
-def test_links_in_archives_are_never_followed(tmp_path: Path, private: str) -> None:
-    target = str(tmp_path / "private.txt")
-    epub = with_link(Epub(chapters=[chapter(0), chapter(1)]).parts(), "OEBPS/c1.xhtml", target)
-    document = read(epub, "a.epub")
-    assert document.text.decode() == f"Text 0.\n\n{target}"
-    for name, raw in (
-        ("a.fb2.zip", with_link({"b.jpg": b"x"}, "a.fb2", target)),
-        ("a.docx", with_link(members(p("a")), "word/document.xml", target)),
-    ):
-        assert refused(raw, name).reason == "damaged"
-
-
-def with_entities(content: bytes, doctype: str) -> bytes:
-    """XML with a document type, and with `&a8;` before its last end tag."""
-    text = content.decode()
-    start = text.index("?>") + 2 if text.startswith("<?xml") else 0
-    end = text.rindex("</") if "</" in text else len(text)
-    return f"{text[:start]}{doctype}{text[start:end]}{'&a8;' if '</' in text else ''}{text[end:]}".encode()
-
-
-OUTSIDE = "<!DOCTYPE x [<!ENTITY a8 SYSTEM 'file:///etc/passwd'>]>"
-
-
-@pytest.mark.parametrize("doctype", [f"{BOMB}]>", OUTSIDE], ids=["bomb", "outside"])
-def test_entities_are_refused_through_every_wrapping(doctype: str) -> None:
-    book, page = fb2("<p>&a8;</p>", doctype=doctype).encode(), with_entities(xhtml("<p>x</p>"), doctype)
-    page = page.replace(b"<!DOCTYPE x", b"<!DOCTYPE html")
-    files = {"a.fb2": book, "a.fb2.zip": zip_of({"a.fb2": book}), "a.fb2.gz": gzip.compress(book), "a.xhtml": page,
-             "a.xhtml.gz": gzip.compress(page), "a.txt": page}  # fmt: skip
-    assert {name: refused(raw, name).reason for name, raw in files.items()} == dict.fromkeys(files, "unsafe")
-
-
-@pytest.mark.parametrize("doctype", [f"{BOMB}]>", OUTSIDE], ids=["bomb", "outside"])
-def test_no_part_of_a_document_expands_entities(doctype: str) -> None:
-    files = members(p("a"), footnotes={"1": p("f")}, core="<dc:title>T</dc:title>")
-    for name in files:
-        raw = write(files | {name: with_entities(files[name], doctype)})
-        if name == "word/document.xml":
-            assert refused(raw, "a.docx").reason == "unsafe"
-        elif name != "[Content_Types].xml":  # nothing of it is read
-            document = read(raw, "a.docx")
-            assert document.text.startswith(b"a")
-            assert reasons(document)[name] == "unsafe"
-            assert f"{name} is left unread: it declares a document type" in "".join(document.warnings)
-
-
-@pytest.mark.parametrize("doctype", [f"{BOMB}]>", OUTSIDE], ids=["bomb", "outside"])
-def test_metadata_of_a_pdf_expands_no_entities(doctype: str) -> None:
-    pdf = SmallPdf()
-    pdf.page(lines("text"))
-    pdf.info(Title="Plain")
-    packet = (
-        f"<?xpacket begin=''?>{doctype}<x:xmpmeta xmlns:x='adobe:ns:meta/' xmlns:dc='http://purl.org/dc/elements/1.1/'>"
-        "<dc:format>application/pdf</dc:format><dc:title>&a8;</dc:title></x:xmpmeta>"
-    )
-    pdf.stream(packet.encode(), b"/Type /Metadata /Subtype /XML")
-    assert read(pdf.write(), "a.pdf").title == "Plain"
+        assert document.text == b"x"
+        unread = {entry.reason: entry.num_bytes for entry in document.ledger if entry.kind == "unread"}
+        wanted = {"annotation": len("source"), "form": len("suggested"), "embedded": len("instead")}
+        assert {reason: unread[reason] for reason in wanted} == wanted
 
 
 def test_pdfs_that_are_read_at_once_keep_their_texts() -> None:
