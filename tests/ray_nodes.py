@@ -42,6 +42,7 @@ _ENVIRONMENT = {
 }
 _GCS = re.compile(r"ray start --address='([^']+)'")
 _STARTED = "To terminate the Ray runtime"
+_TOO_SLOW = "The current node timed out during startup"
 _HAS_TOKEN = "Token authentication is enabled"
 _JOBS = re.compile(r"RAY_API_SERVER_ADDRESS='(http://[^']+)'")
 
@@ -51,8 +52,37 @@ class RayNode:
     """One node: the `ray start --block` process whose end is the node's end, and its host address."""
 
     host: str
-    process: subprocess.Popen[str]
+    command: list[str]
+    settings: dict[str, str] = field(repr=False)
     log: Path
+    process: subprocess.Popen[str] = field(init=False)
+
+    def start(self) -> None:
+        """Start it; `wait` says when it is there."""
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("w") as file:
+            self.process = subprocess.Popen(
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                text=True,
+                env=self.settings,
+                start_new_session=True,
+            )
+
+    def wait(self) -> str:
+        """What it has printed, once it is part of the cluster. Raises `RuntimeError` where it never is."""
+        deadline = time.monotonic() + _START_SECONDS
+        while _STARTED not in (told := self.log.read_text()):
+            has_ended = self.process.poll() is not None
+            if has_ended and _TOO_SLOW in told and time.monotonic() < deadline:
+                # Ray gives a node 30 s to start, which a busy machine may not.
+                self.start()
+            elif has_ended or time.monotonic() > deadline:
+                raise RuntimeError(f"the Ray node at {self.host} did not start:\n{told[-3000:]}")
+            time.sleep(0.05)
+        return told
 
     def kill(self) -> None:
         """End the node without a word, as a machine that loses power: every process of it, the raylet first."""
@@ -92,11 +122,14 @@ class RayNodes:
         for count in cpus:
             number = len(self.nodes)
             options = (f"--address={self.address}",)
-            node = _start(self.folder / str(number), f"127.0.0.{number + 2}", count, self.settings, options, before)
+            command = _command(f"127.0.0.{number + 2}", count, self.folder / str(number), options, before)
+            log = self.folder / f"{number}.log"
+            node = RayNode(host=f"127.0.0.{number + 2}", command=command, settings=self.settings, log=log)
             self.nodes.append(node)
             started.append(node)
+            node.start()
         for node in started:
-            _wait_for(node, _STARTED)
+            node.wait()
         return started
 
     def left_behind(self) -> list[str]:
@@ -158,8 +191,10 @@ def ray_nodes(cpus: Sequence[float] = (2, 2, 2), *, environment: dict[str, str] 
     settings["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(__file__).parent), settings.get("PYTHONPATH")]))
     nodes: list[RayNode] = []
     try:
-        nodes.append(_start(folder / "0", "127.0.0.2", cpus[0], settings, _HEAD))
-        told = _wait_for(nodes[0], _STARTED)
+        command = _command("127.0.0.2", cpus[0], folder / "0", _HEAD)
+        nodes.append(RayNode(host="127.0.0.2", command=command, settings=settings, log=folder / "0.log"))
+        nodes[0].start()
+        told = nodes[0].wait()
         if _HAS_TOKEN in told:
             # A head takes the token that this user has; a worker does so only when it is told to.
             settings["RAY_AUTH_MODE"] = "token"
@@ -176,37 +211,13 @@ def ray_nodes(cpus: Sequence[float] = (2, 2, 2), *, environment: dict[str, str] 
 _HEAD = ("--head", "--port=0", "--dashboard-host=127.0.0.1", "--dashboard-port=0", "--include-dashboard=true")
 
 
-def _start(
-    folder: Path,
-    host: str,
-    cpus: float,
-    settings: dict[str, str],
-    options: Sequence[str],
-    before: Sequence[str] = (),
-) -> RayNode:
-    folder.mkdir(parents=True)
-    log = folder / "start.log"
-    command = [
+def _command(host: str, cpus: float, folder: Path, options: Sequence[str], before: Sequence[str] = ()) -> list[str]:
+    return [
         *(*before, sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats", *options),
         *(f"--node-ip-address={host}", f"--num-cpus={cpus:g}", "--num-gpus=0", f"--temp-dir={folder}"),
         *(f"--object-store-memory={_OBJECT_STORE_BYTES}", "--log-style=record"),
         *("--no-monitor", "--include-log-monitor=false", "--dashboard-agent-listen-port=0"),
     ]
-    with log.open("w") as file:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, text=True, env=settings, start_new_session=True
-        )
-    return RayNode(host=host, process=process, log=log)
-
-
-def _wait_for(node: RayNode, line: str) -> str:
-    """What the node has printed, once `line` is among it."""
-    deadline = time.monotonic() + _START_SECONDS
-    while line not in (told := node.log.read_text()):
-        if node.process.poll() is not None or time.monotonic() > deadline:
-            raise RuntimeError(f"the Ray node at {node.host} did not start:\n{told[-3000:]}")
-        time.sleep(0.05)
-    return told
 
 
 def _found(pattern: re.Pattern[str], told: str) -> str:
