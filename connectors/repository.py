@@ -169,7 +169,12 @@ def open_remote(address: Address, selection: Selection) -> RepositorySource:
 
     def open_once(uses: Uses) -> Iterator[RepositorySource]:
         uses.hold(address, is_new=False)
-        commit_id = resolve_remote(address, selection.revision)
+        unread = _reference(Home(address=address), address.uri, "", selection, b"")
+        commit_id = resolve_remote(
+            address,
+            selection.revision,
+            lambda commit_id: selection.known(unread.doc_id, commit_id) is not None,
+        )
         yield _open(Home(address=address), address.uri, commit_id, selection, b"", uses, shown=address.uri)
 
     (source,) = healed(open_once)
@@ -185,20 +190,24 @@ def open_commit(home: Home, uri: str, commit_id: str, selection: Selection, belo
 def _open(
     home: Home, uri: str, commit_id: str, selection: Selection, below: bytes, uses: Uses, *, shown: str
 ) -> RepositorySource:
-    globs = Globs(include=selection.include, exclude=selection.exclude)
-    choice = Choice(globs=globs, below=below, submodules=selection.submodules, lfs=selection.lfs)
-    ref = RepositoryRef(
-        home=home,
-        source_uri=uri,
-        revision=selection.revision or "HEAD",
-        version=commit_id,
-        choice=choice,
-        num_bytes_source=0,
-    )
+    ref = _reference(home, uri, commit_id, selection, below)
     num_bytes = selection.known(ref.doc_id, commit_id)
     if num_bytes is None:
         num_bytes = _listed_bytes(ref, uses, shown)
     return RepositorySource(ref=replace(ref, num_bytes_source=num_bytes))
+
+
+def _reference(home: Home, uri: str, commit_id: str, selection: Selection, below: bytes) -> RepositoryRef:
+    """A commit of which nothing is known yet but what is wanted of it."""
+    globs = Globs(include=selection.include, exclude=selection.exclude)
+    return RepositoryRef(
+        home=home,
+        source_uri=uri,
+        revision=selection.revision or "HEAD",
+        version=commit_id,
+        choice=Choice(globs=globs, below=below, submodules=selection.submodules, lfs=selection.lfs),
+        num_bytes_source=0,
+    )
 
 
 def _listed_bytes(ref: RepositoryRef, uses: Uses, shown: str) -> int:

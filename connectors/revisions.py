@@ -8,7 +8,7 @@ ranges, searches, and the log of where a branch once was (`main@{1}`).
 
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from connectors.address import Address
@@ -45,8 +45,12 @@ class _Base:
     ref: str | None
 
 
-def resolve_remote(address: Address, revision: str | None) -> str:
+def resolve_remote(
+    address: Address, revision: str | None, is_known: Callable[[str], bool] = lambda commit_id: False
+) -> str:
     """The commit id that a revision (None: the remote's HEAD) names now; the commit is then in the cache.
+
+    A commit for which `is_known` is not fetched: whoever asks does not want to read it.
 
     Raises `SourceError` for a revision that names no commit, `RemoteError` where the remote cannot be read.
     """
@@ -59,6 +63,8 @@ def resolve_remote(address: Address, revision: str | None) -> str:
     if not refs:
         raise SourceError(f"{address.uri} has no commits yet. Push something to it, then run again.")
     if base := _base(refs, wanted):
+        if is_known(base.object_id):
+            return base.object_id
         return _fetched(address, wanted, base, refs)
     if wanted == "HEAD":
         cause = f"{address.uri}: its HEAD names a branch that is not there. Choose another with --revision:"
