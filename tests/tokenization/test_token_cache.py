@@ -7,10 +7,12 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from longdoc.errors import StartError
 from longdoc.records import Int32s
 from longdoc.tokenization.cache import TokenCache, TokenKey
 
@@ -73,7 +75,7 @@ def test_a_damaged_entry_is_left_out_with_a_warning(
 ) -> None:
     cache.put_many({key(1): ids(1, 2, 3), key(2): ids(4, 5, 6)})
     with sqlite3.connect(cache.path) as connection:
-        stored = dict(connection.execute("SELECT key, packed FROM token_ids_1"))
+        stored = dict(connection.execute("SELECT key, packed FROM token_ids_2"))
         good = stored[key(1).digest]
         bad = {
             "flip": good[:-6] + bytes([good[-6] ^ 1]) + good[-5:],
@@ -82,7 +84,7 @@ def test_a_damaged_entry_is_left_out_with_a_warning(
             "empty": b"",
             "text": "text",
         }[damage]
-        connection.execute("UPDATE token_ids_1 SET packed = ? WHERE key = ?", (bad, key(1).digest))
+        connection.execute("UPDATE token_ids_2 SET packed = ? WHERE key = ?", (bad, key(1).digest))
     connection.close()
     with caplog.at_level(logging.WARNING):
         assert listed(cache.get_many([key(1), key(2)])) == {key(2): [4, 5, 6]}
@@ -145,3 +147,136 @@ def test_several_processes_store_at_once(tmp_path: Path) -> None:
         assert list(pool.map(store_some, [path] * 3, [0, 40, 80])) == [0, 40, 80]
     with TokenCache(path) as cache:
         assert listed(cache.get_many(map(key, range(120)))) == {key(number): [number] for number in range(120)}
+
+
+def stored(path: Path, numbers: range) -> set[int]:
+    with TokenCache(path, most_bytes=1 << 40) as cache:
+        return {int(found.blob_id, 16) for found in cache.get_many(map(key, numbers))}
+
+
+def at(monkeypatch: pytest.MonkeyPatch, day: float) -> None:
+    monkeypatch.setattr("longdoc.tokenization.cache.time.time", lambda: 1e9 + day * 86400)
+
+
+LARGE = np.arange(25_000, dtype=np.int32)  # 100 kB
+
+
+def test_what_was_used_longest_ago_makes_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "c"
+    for day in range(10):
+        at(monkeypatch, day)
+        with TokenCache(path, most_bytes=1_200_000) as cache:
+            cache.put_many({key(day): LARGE})
+    at(monkeypatch, 10)
+    with TokenCache(path, most_bytes=1_200_000) as cache:
+        assert len(cache.get_many([key(0), key(2)])) == 2  # used again, though stored first
+    with TokenCache(path, most_bytes=1_200_000) as cache:
+        cache.put_many({key(number): LARGE for number in (20, 21, 22)})
+    assert stored(path, range(30)) >= {0, 2, 9, 20, 21, 22}
+    assert not stored(path, range(30)) & {1, 3}
+
+
+@pytest.mark.parametrize("at_once", [1, 7])
+def test_the_file_stays_below_its_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+    path = tmp_path / "c"
+    for day in range(30):
+        at(monkeypatch, day)
+        with TokenCache(path, most_bytes=1_000_000) as cache:
+            cache.put_many({key(day * at_once + number): LARGE[: 25_000 - number] for number in range(at_once)})
+            assert len(cache.get_many(key(day * at_once + number) for number in range(at_once))) == at_once
+    assert path.stat().st_size < 1_050_000
+    assert len(stored(path, range(300))) >= 7
+
+
+def test_many_small_entries_are_bounded_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "c"
+    for day in range(8):
+        at(monkeypatch, day)
+        with TokenCache(path, most_bytes=400_000) as cache:
+            cache.put_many({key(day * 1000 + number): ids(*range(10)) for number in range(1000)})
+    assert path.stat().st_size < 500_000
+    assert set(range(7000, 8000)) <= stored(path, range(8000))
+
+
+def test_what_alone_is_larger_than_the_bound_is_not_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with TokenCache(tmp_path / "c", most_bytes=250_000) as cache:
+        cache.put_many({key(1): ids(1)})
+        cache.put_many({key(number): LARGE for number in range(10, 20)})
+    assert len(stored(tmp_path / "c", range(30)) & set(range(10, 20))) == 2
+    assert (tmp_path / "c").stat().st_size < 300_000
+    assert caplog.records == []
+
+
+def test_a_run_that_finds_everything_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "c"
+    at(monkeypatch, 0)
+    with TokenCache(path) as cache:
+        cache.put_many({key(number): ids(number) for number in range(100)})
+    before = path.read_bytes()
+    at(monkeypatch, 0.9)
+    with TokenCache(path) as cache:
+        assert len(cache.get_many(map(key, range(100)))) == 100
+    assert path.read_bytes() == before
+
+
+def test_the_bound_is_what_the_environment_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LONGDOC_TOKEN_CACHE_SIZE", "250kB")
+    with TokenCache(tmp_path / "c") as cache:
+        cache.put_many({key(number): LARGE for number in range(5)})
+    assert len(stored(tmp_path / "c", range(5))) == 2
+    monkeypatch.setenv("LONGDOC_TOKEN_CACHE_SIZE", "lots")
+    with pytest.raises(StartError, match="LONGDOC_TOKEN_CACHE_SIZE='lots' is not a size"):
+        TokenCache(tmp_path / "c")
+
+
+def test_a_full_disk_is_said_once_and_done_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "c"
+    with TokenCache(path) as cache:
+        cache.put_many({key(1): ids(1)})
+    connect = sqlite3.connect
+
+    def nearly_full(*arguments: Any, **named: Any) -> sqlite3.Connection:
+        connection: sqlite3.Connection = connect(*arguments, **named)
+        connection.execute("PRAGMA max_page_count = 10")  # SQLite answers as it does on a full disk
+        return connection
+
+    monkeypatch.setattr("longdoc.tokenization.cache.sqlite3.connect", nearly_full)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):  # a document each
+            with TokenCache(path) as cache:
+                assert listed(cache.get_many([key(1)])) == {key(1): [1]}
+                cache.put_many({key(2): LARGE})
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        f"{path}: the cache of token ids cannot be used (database or disk is full); texts are encoded again. Make room "
+        "for it."
+    )
+
+
+def test_ids_of_an_older_layout_are_let_go(tmp_path: Path) -> None:
+    path = tmp_path / "c"
+    old = sqlite3.connect(path)
+    old.execute("CREATE TABLE token_ids_1 (key BLOB PRIMARY KEY, packed BLOB NOT NULL)")
+    old.execute("INSERT INTO token_ids_1 VALUES (x'00', zeroblob(1000000))")
+    old.commit()
+    old.close()
+    with TokenCache(path, most_bytes=300_000) as cache:
+        cache.put_many({key(1): LARGE})
+        assert len(cache.get_many([key(1)])) == 1
+
+
+def fill(path: Path, first: int) -> None:
+    with TokenCache(path, most_bytes=1_000_000) as cache:
+        for number in range(first, first + 20):
+            cache.put_many({key(number): LARGE})
+            cache.get_many([key(number)])
+
+
+def test_several_processes_make_room_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "c"
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
+        list(pool.map(fill, [path] * 2, [0, 100]))
+    assert path.stat().st_size < 1_100_000
+    assert len(stored(path, range(200))) >= 7
