@@ -13,6 +13,7 @@ from ray_nodes import RayNodes
 
 # Two cores a node: with one rank on each, a ring of three gets them all.
 OPTIONS = ("--model", "tiny-random", "--ring-size", 3)
+ON_THE_NODES = ("--cluster-python", sys.executable)
 HOSTS = ["127.0.0.2", "127.0.0.3", "127.0.0.4"]
 
 

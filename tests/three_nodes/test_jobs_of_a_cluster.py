@@ -18,6 +18,7 @@ from ray_nodes import RayNodes
 pytestmark = pytest.mark.cluster
 
 OPTIONS = ("--model", "tiny-random", "--ring-size", 3)
+ON_THE_NODES = ("--cluster-python", sys.executable)
 WAIT_SECONDS = 300.0
 #: Chapters that take a ring of three some tens of seconds: long enough to be stopped in the middle.
 NUM_CHAPTERS = 1500
@@ -51,7 +52,7 @@ def until(holds: Callable[[], Any], what: str) -> Any:
 
 
 def submit(nodes: RayNodes, book: Path, output: Path) -> str:
-    ended = longdoc("submit", book, *OPTIONS, "--output", output, "--address", nodes.jobs_url, "--json")
+    ended = longdoc("submit", book, *OPTIONS, *ON_THE_NODES, "-o", output, "--address", nodes.jobs_url, "--json")
     assert ended.code == 0, ended.err
     job_id = json.loads(ended.out)["job_id"]
     assert isinstance(job_id, str)
@@ -124,7 +125,7 @@ def test_the_next_submission_completes_the_work_and_its_wait_may_be_left(
 
 def test_a_third_submission_finds_nothing_to_do(nodes: RayNodes, stopped: tuple[Path, str], long_book: Path) -> None:
     output, _ = stopped
-    ended = longdoc("submit", long_book, *OPTIONS, "--output", output, "--address", nodes.jobs_url, "--wait")
+    ended = longdoc("submit", long_book, *OPTIONS, *ON_THE_NODES, "-o", output, "--address", nodes.jobs_url, "--wait")
     assert ended.code == 0, ended.err
     assert "Nothing to do: 1 already committed." in ended.out + ended.err
 

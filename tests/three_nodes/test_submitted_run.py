@@ -1,6 +1,7 @@
 """The part of the cluster's tests that is in `make test`: one submission from its upload to its rows."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,13 +10,16 @@ from comparing_outputs import assert_same_rows, table_of
 from ray_nodes import RayNodes
 
 OPTIONS = ("--model", "tiny-random", "--ring-size", 2)
+ON_THE_NODES = ("--cluster-python", sys.executable)
 
 
 @pytest.fixture(scope="module")
 def submitted(nodes: RayNodes, sources: list[Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Ended]:
     """What was written by a submission that was waited for, and how that ended."""
     output = tmp_path_factory.mktemp("submitted") / "out"
-    ended = longdoc("submit", *sources, *OPTIONS, "--output", output, "--address", nodes.jobs_url, "--wait", "--json")
+    ended = longdoc(
+        "submit", *sources, *OPTIONS, *ON_THE_NODES, "-o", output, "--address", nodes.jobs_url, "--wait", "--json"
+    )
     return output, ended
 
 
