@@ -11,8 +11,8 @@ from longdoc.scheduling.schedule_file import Entry
 from longdoc.scheduling.state import LastRun, Running, State, stamp, to_json
 from longdoc.scheduling.tick_run import tail_of
 
-#: Ends after which there is nothing to look into.
-_WELL = ("committed", "unchanged")
+#: Ends after which the log has nothing that is not said already.
+_WELL = ("committed", "unchanged", "quarantined")
 
 
 def status_json(entry: Entry, now: datetime) -> dict[str, Any]:

@@ -1,0 +1,11 @@
+"""Fixtures of the schedule's tests."""
+
+import os
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def quick_disk(monkeypatch):
+    """Hundreds of small records: waiting for the disk to have each would take most of the time."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
