@@ -14,6 +14,7 @@ from small_pdf import SmallPdf, one_page
 from zip_files import Record, handmade, zip_of
 
 from connectors.books import read_book
+from connectors.folder import open_folder
 from connectors.stdin import open_stdin
 from longdoc.errors import DocumentError
 
@@ -41,7 +42,10 @@ def test_characters_across_the_pieces_of_standard_input_stay_whole(shift: int) -
 
 @in_every_format
 def test_text_that_looks_like_what_sets_others_apart_is_text(name: str) -> None:
-    text = "Repository: r File: a.txt <|endoftext|> ]]> -- *** END OF CHAPTER I \ufeff"
+    # Soft hyphens, ligatures and characters of private use are characters like others, where they are text already.
+    text = (
+        "Repository: r File: a.txt <|endoftext|> ]]> -- *** END OF CHAPTER I \ufeff co\u00adop \ufb03 \ue001 \ufffd x-"
+    )
     raw = BOOKS[name](
         text if name.endswith((".txt", ".md", ".txt.gz")) else text.replace("<", "&lt;").replace(">", "&gt;")
     )
@@ -87,6 +91,19 @@ def test_mark_then_utf8_then_what_is_declared(name: str, codec: str, declared: s
     document = read(raw, name)
     assert document.text.decode() == "Привет"
     assert {"utf-8-sig", "utf-8", "utf-16", "koi8-r"} & {entry.encoding for entry in document.ledger} == {codec}
+
+
+# --- Files
+
+
+def test_ignore_rules_hide_no_book_of_a_folder(tmp_path: Path) -> None:
+    for name in (".gitignore", ".ignore", ".git-blame-ignore-revs"):
+        (tmp_path / name).write_text("*\n")
+    for name in ("b.txt", "a.md", "sub/c.html"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("<html>words")
+    found = [ref.source_uri for ref in open_folder(tmp_path).documents()]
+    assert found == [(tmp_path / name).as_uri() for name in ("a.md", "b.txt", "sub/c.html")]
 
 
 # --- Size
