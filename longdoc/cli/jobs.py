@@ -155,22 +155,31 @@ def wait_command(ctx: click.Context, job_id: str, address: str | None) -> None:
 def watch(client: "JobsClient", job_id: str, *, to_stderr: bool) -> int:
     """Show a job's lines until it ends; returns the exit code that it stands for. Ctrl-C leaves the job alone."""
     from rich.console import Console
+    from rich.text import Text
 
     from longdoc.submission.follow import exit_code_of, how_it_ended
 
     console = Console(stderr=True, highlight=False, emoji=False)
+    is_one_terminal = console.is_terminal and sys.stdout.isatty()
+
+    def show(line: str) -> None:
+        if is_one_terminal:  # above the line that moves, not through it
+            console.print(printable(line.expandtabs()), soft_wrap=True, markup=False)
+        else:
+            _echo(line, to_stderr=to_stderr)
+
     if not console.is_terminal:
-        job = _followed(client, job_id, lambda line: _echo(line, to_stderr=to_stderr))
+        job = _followed(client, job_id, show)
     else:
         with console.status(f"job {job_id}") as status:
 
-            def show(line: str) -> None:
+            def move(line: str) -> None:
                 if _PROGRESS.fullmatch(line):
-                    status.update(printable(line).replace("[", r"\["))
+                    status.update(Text(printable(line)))
                 else:
-                    _echo(line, to_stderr=to_stderr)
+                    show(line)
 
-            job = _followed(client, job_id, show)
+            job = _followed(client, job_id, move)
     _note(how_it_ended(job))
     return exit_code_of(job)
 

@@ -1,6 +1,7 @@
 """`longdoc jobs` against a server that answers like Ray's Jobs API."""
 
 import os
+import pty
 import signal
 import subprocess
 import time
@@ -125,6 +126,27 @@ def test_ctrl_c_leaves_the_job_running_and_says_how_to_come_back() -> None:
     assert process.returncode == 130
     assert said == f"Job longdoc-aa runs on. Come back with: longdoc jobs wait longdoc-aa --address {server.url}\n"
     assert not any(path.endswith("/stop") for path in asked)
+
+
+def test_on_a_terminal_progress_moves_in_one_line_and_the_rest_stays() -> None:
+    with jobs_server() as server:
+        server.add("longdoc-aa", status="RUNNING")
+        server.logs["longdoc-aa"] = (
+            "alice.txt: 40 tokens, computing\nalice.txt: 50%, layer 1/2 hop 1/2\nalice.txt: committed\n"
+        )
+        server.end("longdoc-aa", 0)
+        ours, theirs = pty.openpty()
+        done = subprocess.run(
+            command("jobs", "wait", "aa", "--address", server.url),
+            stdout=subprocess.PIPE, stderr=theirs, text=True, check=False, timeout=60,
+            env={**os.environ, "TERM": "xterm"},
+        )  # fmt: skip
+        os.close(theirs)
+        told = os.read(ours, 1 << 16).decode()
+        os.close(ours)
+    assert done.stdout == "alice.txt: 40 tokens, computing\nalice.txt: committed\n"
+    assert "alice.txt: 50%, layer 1/2 hop 1/2" in told
+    assert told.endswith("Job longdoc-aa is done: everything is committed.\r\n")
 
 
 @pytest.mark.parametrize("verb", ["status", "logs", "stop", "wait"])
