@@ -36,10 +36,12 @@ def start(nodes: RayNodes, *arguments: object) -> "subprocess.Popen[str]":
         start_new_session=True,
     )
     assert process.stderr is not None
+    said = []
     for line in process.stderr:
+        said.append(line)
         if "tokens, computing" in line:
             return process
-    raise AssertionError(f"it ended with {process.wait()} before it computed")
+    raise AssertionError(f"it ended with {process.wait()} before it computed: {said}")
 
 
 def assert_nothing_left(nodes: RayNodes, output: Path) -> None:
@@ -99,7 +101,7 @@ def test_an_output_that_one_node_does_not_see_is_refused_before_any_work(
         ended = longdoc("run", long_book, *OPTIONS, "-o", tmp_path / "out", "--address", nodes.address)
         made = list(Path(f"/proc/{blind.process.pid}/root{tmp_path}").iterdir())
     finally:
-        blind.kill()
+        blind.stop()
         nodes.nodes.remove(blind)
     assert ended.code == 2
     assert (
