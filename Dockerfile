@@ -52,7 +52,7 @@ COPY pyproject.toml README.md LICENSE ./
 COPY longdoc longdoc
 COPY pipelines pipelines
 COPY connectors connectors
-RUN pip install --constraint constraints.txt --extra-index-url "$TORCH_INDEX" '.[cluster,query]'
+RUN pip install --constraint constraints.txt --extra-index-url "$TORCH_INDEX" '.[cluster]'
 
 
 # ---- torch with CUDA: what flash-attn is compiled against, and what it runs with
@@ -83,7 +83,7 @@ COPY pyproject.toml README.md LICENSE ./
 COPY longdoc longdoc
 COPY pipelines pipelines
 COPY connectors connectors
-RUN pip install --constraint constraints.txt --find-links /wheels '.[cluster,gpu,query]'
+RUN pip install --constraint constraints.txt --find-links /wheels '.[cluster,gpu]'
 
 
 # ---- the image for GPUs. CUDA's libraries come with torch; the driver is the host's.
