@@ -46,12 +46,19 @@ class TickRun:
         make_folder(log.parent)
         _forget_logs(log.parent)
         self._told = tempfile.TemporaryFile()  # noqa: SIM115, closed when the run has ended
+        try:
+            self._process = self._started(entry, log)
+        except BaseException:
+            self._told.close()
+            raise
+
+    def _started(self, entry: Entry, log: Path) -> subprocess.Popen[bytes]:
         with (
             _unnamed(job_file(_options(entry))) as job,
             _unnamed(source_list(entry)) as sources,
             log.open("ab") as said,
         ):
-            self._process = subprocess.Popen(
+            return subprocess.Popen(
                 [*longdoc_command(), "run", "--config", f"/dev/fd/{job.fileno()}", "--json"],
                 cwd=entry.folder,
                 stdin=sources,
@@ -60,6 +67,7 @@ class TickRun:
                 pass_fds=(job.fileno(),),
                 # A group of its own: Ctrl-C reaches the scheduler alone, which ends the run in order.
                 start_new_session=True,
+                # Safe, because a scheduler has one thread.
                 preexec_fn=_follow_into_death(),
             )
 
@@ -78,11 +86,6 @@ class TickRun:
         except subprocess.TimeoutExpired:
             self._kill()
             return self._process.wait()
-
-    def kill(self) -> None:
-        """End it now, by force."""
-        self._kill()
-        self._process.wait()
 
     def ended(self, exit_code: int, seconds: float, outcome: str | None = None) -> Ended:
         """What came of it; call it once, after the end."""

@@ -81,8 +81,8 @@ def test_every_mistake_is_told_at_once(tmp_path):
         (
             f'[entries.a]\n{ENTRY}[entries.b]\n{ENTRY}model = "tiny-random"\n',
             (
-                "entry b: it has model tiny-random, and entry a, which writes to the same output, by default. Give each an "
-                "output of its own."
+                "entry b: it has model tiny-random, and entry a, which writes to the same output, by default. Give "
+                "each an output of its own."
             ),
         ),
     ],
