@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from longdoc.cli.printing import plural, printable
-from longdoc.errors import InfrastructureError
+from longdoc.errors import StartError
 from longdoc.scheduling.schedule_file import Entry, Schedule, read_schedule
 
 _FILE = click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
@@ -89,7 +89,7 @@ def run(ctx: click.Context, /, file: Path, *, once: str | None) -> None:
         _say(f"remark: {remark}")
     service = Service.of(found, owner=this_owner(), clock=SystemClock(), start=TickRun, say=_say)
     if not service.entries:
-        raise InfrastructureError(f"{printable(str(file))}: every entry is switched off; there is nothing to serve.")
+        raise StartError(f"{printable(str(file))}: every entry is switched off, so there is nothing to serve.")
     _say(f"serving {_counted(len(service.entries))} of {file}")
     for line in _disabled(found):
         _say(line)
