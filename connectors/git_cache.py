@@ -162,6 +162,9 @@ def _locked(address: Address) -> Iterator[None]:
         with file:
             try:
                 yield
+            except BaseException:
+                _clear_packs(folder, older_than=0.0)  # git leaves them where it fails, on a full disk for example
+                raise
             finally:
                 grown(address)
 
@@ -213,6 +216,10 @@ def _make_in_one_step(path: Path, address: Address, like: str) -> None:
     try:
         _make_bare(temporary, address, "sha1" if len(like) == 40 else "sha256")
         temporary.rename(path)
+    except InfrastructureError as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        message = f"{path} cannot be made: {error} The cache folder is what LONGDOC_CACHE names."
+        raise InfrastructureError(message) from error
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
@@ -228,9 +235,15 @@ def _clear_leftovers(path: Path, address: Address) -> None:
     for lock in [*path.glob("*.lock"), *path.glob("refs/longdoc/**/*.lock")]:
         _wait_until_stale(lock, address)
         lock.unlink(missing_ok=True)
-    for pack in path.glob("objects/pack/tmp_*"):
-        if _age(pack) > _STALE_SECONDS:
-            pack.unlink(missing_ok=True)
+    _clear_packs(path.parent, older_than=_STALE_SECONDS)
+
+
+def _clear_packs(folder: Path, *, older_than: float) -> None:
+    """Remove the packs that a fetch did not finish, none of which has been written to for some seconds."""
+    for pack in folder.glob("*/objects/pack/tmp_*"):
+        if _age(pack) >= older_than:
+            with contextlib.suppress(OSError):
+                pack.unlink()
 
 
 def _wait_until_stale(lock: Path, address: Address) -> None:

@@ -214,14 +214,14 @@ TABLES: dict[str, tuple[Column, ...]] = {
     "runs": RUNS,
 }
 TABLE_DOCS = {
-    "documents": "One row a committed document. A document exists if and only if it has a row here. Versions of one document "
-    "(commits of a repository, editions of a file, other configurations) share doc_id and stand side by side; "
-    "previous_doc_key leads from each to the one committed before it. That is the order of this output's commits, "
-    "which need not be the repository's: after a rewritten branch the chain goes on from what stood there. The "
-    "view `current` (longdoc.store.views) has the version that was committed last. A repository that returns to a "
-    "commit which is here already is not read again and changes no row: `current` still has the version committed "
-    "last, and the row of that commit_id is the one to ask for. Another selection (`--include`, a path) is "
-    "another doc_id with its own chain.",
+    "documents": "One row a committed document. A document exists if and only if it has a row here. Versions of one "
+    "document (commits of a repository, editions of a file, other configurations) share doc_id and stand "
+    "side by side; previous_doc_key leads from each to the one committed before it. That is the order of "
+    "this output's commits, which need not be the repository's: after a rewritten branch the chain goes "
+    "on from what stood there. The view `current` (longdoc.store.views) has the version that was "
+    "committed last. A repository that returns to a commit which is here already is not read again and "
+    "changes no row: `current` still has the version committed last, and the row of that commit_id is the "
+    "one to ask for. Another selection (`--include`, a path) is another doc_id with its own chain.",
     "segments": "One row a segment: the smallest piece with provenance. Segments tile the text and the source's bytes.",
     "spans": "One row a span: a stretch of tokens with one embedding and one set of scores. Spans tile the document.",
     "tokens": "One row a token of the text.",

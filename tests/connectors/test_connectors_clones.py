@@ -362,6 +362,7 @@ def test_a_full_disk_is_told_wherever_the_cache_is_written(
         (git_cache, "make_folder"),
         (git_cache.tempfile, "mkdtemp"),
         (git_cache, "_make_bare"),
+        (git_cache, "run"),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(module, name, full)
@@ -371,6 +372,24 @@ def test_a_full_disk_is_told_wherever_the_cache_is_written(
         patch.setattr(clones, "replace_file", full)
         assert open_ref(uri).read().num_bytes_source == 200_002  # sizes are not kept, and found again
     shutil.rmtree(place(uri))
+
+
+def test_a_fetch_that_fails_leaves_nothing_half_fetched(
+    make: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """git leaves what it could not finish, which on a full disk is all there was."""
+    uri = make("one")
+
+    def fail(git_dir: str, *_: object, **__: object) -> None:
+        left = Path(git_dir) / "objects" / "pack" / "tmp_pack_x"
+        left.parent.mkdir(exist_ok=True)
+        left.write_bytes(bytes(1000))
+        raise InfrastructureError("No space left on device")
+
+    monkeypatch.setattr(git_cache, "fetch", fail)
+    with pytest.raises(InfrastructureError, match="No space left on device"):
+        open_ref(uri)
+    assert list(place(uri).rglob("tmp_pack_*")) == []
 
 
 def test_a_cache_that_may_only_be_read_serves_what_it_has(
