@@ -40,7 +40,7 @@ def find_cluster(asked: str) -> str:
     address = resolved(asked)
     host, _, port = address.rpartition(":")
     _check_answers(host.strip("[]"), int(port), address)
-    if asked == "auto" or _is_of_this_machine(host.strip("[]")):
+    if asked == "auto" or is_of_this_machine(host.strip("[]")):
         # As Ray does for `auto`. A token is not shown to another machine unless RAY_AUTH_MODE says so.
         use_own_token()
     check_told(ask_gcs(address), address)
@@ -109,7 +109,8 @@ def _check_answers(host: str, port: int, address: str) -> None:
         raise StartError(f"--address {address}: {kind} answers there. {_TAKES}.")
 
 
-def _is_of_this_machine(host: str) -> bool:
+def is_of_this_machine(host: str) -> bool:
+    """Whether a host is this machine, by any of its addresses."""
     with contextlib.suppress(OSError, ValueError):
         address = socket.gethostbyname(host) if ":" not in host else host
         own = {entry.address for entries in psutil.net_if_addrs().values() for entry in entries}

@@ -4,7 +4,8 @@ Ray's own client (`ray.job_submission`) waits without end for a server that does
 the address it is given, and drops what .gitignore names from what it uploads; so this speaks the API itself
 (https://docs.ray.io/en/latest/cluster/running-applications/job-submission/rest.html), needs no more than Python, and
 gives every request a time. Refuses addresses that carry a password, redirects, and answers that are not Ray's.
-The token of a cluster with authentication is found where Ray finds it, sent in a header, and shown nowhere.
+The token of a cluster with authentication is found where Ray finds it, sent in a header, and shown nowhere; to another
+machine it is sent where RAY_AUTH_MODE=token says so, as Ray's own client does.
 """
 
 import http.client
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import quote
 
+from longdoc.cluster.address import is_of_this_machine
 from longdoc.errors import InfrastructureError, StartError
 from longdoc.records import display
 
@@ -30,7 +32,10 @@ _ADDRESS = re.compile(
     r"(?P<scheme>https?)://(?P<host>\[[0-9A-Fa-f:.]+\]|[^\[\]/:@?#\s]+)(?::(?P<port>\d{1,5}))?(?P<path>/[^?#\s]*)?"
 )
 _LARGEST_ANSWER = 256 << 20
-_HOW_TO_SET = "Put the cluster's token into ~/.ray/auth_token, a file that RAY_AUTH_TOKEN_PATH names, or RAY_AUTH_TOKEN"
+_HOW_TO_SET = (
+    "Set RAY_AUTH_MODE=token, and put the cluster's token into ~/.ray/auth_token, a file that RAY_AUTH_TOKEN_PATH "
+    "names, or RAY_AUTH_TOKEN"
+)
 
 
 class UnreachableError(StartError):
@@ -89,7 +94,8 @@ class JobsClient:
         self.address = parse_address(address)
         self._seconds = seconds
         self._parts = _ADDRESS.fullmatch(self.address)
-        self._token = _token()
+        assert self._parts is not None
+        self._token = _token(self._parts["host"].strip("[]"))
 
     def ray_version(self) -> str:
         """The version of the cluster's Ray. Raises `StartError` where the address is no Ray's."""
@@ -237,7 +243,7 @@ class JobsClient:
 
     def _refused(self, status: int, answer: bytes) -> NoReturn:
         if status in (401, 403):
-            what = "asks for a token, and none is set here" if self._token is None else "does not take the token"
+            what = "asks for a token, and none was sent" if self._token is None else "does not take the token"
             raise StartError(f"{self.address} {what} ({status}). {_HOW_TO_SET}.")
         said = display(answer.decode("utf-8", errors="replace").strip().rpartition("\n")[2][:300])
         if status >= 500:
@@ -257,9 +263,10 @@ def _seconds(milliseconds: Any) -> float | None:
     return None if not milliseconds else float(milliseconds) / 1000
 
 
-def _token() -> str | None:
-    """The token as Ray's clients find it: RAY_AUTH_TOKEN, the file of RAY_AUTH_TOKEN_PATH, ~/.ray/auth_token."""
-    if os.environ.get("RAY_AUTH_MODE", "token").lower() == "disabled":
+def _token(host: str) -> str | None:
+    """The token for a host, as Ray's clients find it: RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH, ~/.ray/auth_token."""
+    mode = os.environ.get("RAY_AUTH_MODE", "").lower()
+    if mode != "token" and (mode or not is_of_this_machine(host)):
         return None
     if token := os.environ.get("RAY_AUTH_TOKEN", "").strip():
         return token

@@ -128,8 +128,8 @@ def test_a_certificate_that_is_not_trusted_is_named() -> None:
         (200, '{"version": "1"}', "names no version of Ray"),
         (302, "", "is no Jobs API of Ray: it answers 302"),
         (404, "not here", "is no Jobs API of Ray: it answers 404"),
-        (401, "Unauthorized", r"asks for a token, and none is set here \(401\)"),
-        (403, "Forbidden", r"asks for a token, and none is set here \(403\)"),
+        (401, "Unauthorized", r"asks for a token, and none was sent \(401\)"),
+        (403, "Forbidden", r"asks for a token, and none was sent \(403\)"),
     ],
 )
 def test_what_is_no_jobs_api_is_told_apart(status, text, said) -> None:
@@ -177,7 +177,18 @@ def test_a_wrong_token_is_not_shown(monkeypatch) -> None:
 def test_a_token_file_that_cannot_be_read_is_named(monkeypatch, tmp_path) -> None:
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "none"))
     with pytest.raises(StartError, match=r"RAY_AUTH_TOKEN_PATH: .*none cannot be read"):
-        JobsClient("http://head")
+        JobsClient("http://127.0.0.1:8265")
+
+
+@pytest.mark.parametrize(("mode", "is_sent"), [(None, False), ("token", True)])
+def test_another_machine_gets_the_token_where_that_is_asked_for(monkeypatch, mode, is_sent) -> None:
+    monkeypatch.setenv("RAY_AUTH_TOKEN", SECRET)
+    monkeypatch.setattr(jobs, "is_of_this_machine", lambda host: False)
+    if mode:
+        monkeypatch.setenv("RAY_AUTH_MODE", mode)
+    with jobs_server() as server:
+        JobsClient(server.url).ray_version()
+        assert ("Authorization" in server.requests[0][3]) == is_sent
 
 
 def test_no_token_is_sent_where_authentication_is_off(monkeypatch) -> None:
