@@ -43,8 +43,15 @@ def check_named(arguments: Sequence[str], named: Sequence[Named], selection: Sel
     for each in named:
         if each.listed is None and not _can_exist(each.argument, selection):
             raise _not_found(each.argument)
-    if not num_others and not any(_kind(each.argument, selection) == "repository" for each in named):
+    if not num_others and not any(_may_be_repository(each, selection) for each in named):
         _refuse_repository_options(selection)
+
+
+def _may_be_repository(named: Named, selection: Selection) -> bool:
+    """Whether options for repositories can be meant for it: it is one, or was one when its line was written."""
+    if _kind(named.argument, selection) == "repository":
+        return True
+    return selection.kind == "auto" and named.listed is not None and not _exists(named.argument)
 
 
 def _refuse_two_readers(arguments: Sequence[str]) -> None:

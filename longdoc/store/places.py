@@ -7,6 +7,7 @@ _longdoc/attempts/<attempt>     `committed` or `abandoned`, created once
 _longdoc/decisions/<unit>       the unit's documents rows, created once: byte for byte the documents part
 _longdoc/rows/<table>/          the same for rows of quarantine and runs
 _longdoc/scratch/               files that are being made
+_longdoc/schedule/<entry>/      what schedulers decided, see longdoc.scheduling.journal; nothing here reads it
 
 A name below `_longdoc` becomes part of a path, so it is looked at before it is used; what has another name than
 these is foreign and never touched. Names with a dot in front are files that are being made, or a file manager's.

@@ -1,9 +1,12 @@
 """`longdoc schedule validate|next|status`, and `run` where it ends before anything starts."""
 
 import re
+import signal
+import subprocess
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from command_line import command
 
 from longdoc.scheduling import state as states
 from longdoc.scheduling.journal import Journal, Record
@@ -52,8 +55,8 @@ def test_a_sound_file_is_said_to_be_sound(here, file):
 
 def test_mistakes_are_told_at_once_and_end_with_2(here, file):
     file.write_text('[entries.a]\ncron = "0 0 30 2 *"\nsources = ["x"]\n')
-    for command in (("validate", file), ("next", file), ("status", file), ("run", file)):
-        ended = here("schedule", *command)
+    for name in ("validate", "next", "status", "run"):
+        ended = here("schedule", name, file)
         assert (ended.code, ended.out) == (2, "")
         assert ended.err == (
             f"Error: schedule {file}: entry a: cron '0 0 30 2 *' never fires: no such day comes within 50 years.\n"
@@ -148,3 +151,15 @@ def test_the_help_says_what_a_file_looks_like(here):
     ended = here("schedule", "--help")
     assert '    cron = "30 2 * * *"\n' in ended.out
     assert ended.code == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_serving_ends_in_order_when_told_to(file, number):
+    process = subprocess.Popen(command("schedule", "run", file), stderr=subprocess.PIPE, text=True)
+    lines = [process.stderr.readline()]
+    while "serving 1 entry" not in lines[-1]:
+        lines.append(process.stderr.readline())
+    process.send_signal(number)
+    _, rest = process.communicate(timeout=60)
+    assert process.returncode == 130, rest
+    assert "Traceback" not in rest

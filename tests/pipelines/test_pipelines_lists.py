@@ -113,6 +113,12 @@ def test_a_repository_of_a_list_that_is_not_there_keeps_its_secrets(shelf: Path)
     assert "s3cret" not in found.error
 
 
+def test_a_list_of_one_repository_that_is_gone_says_that_it_is_gone(shelf: Path) -> None:
+    # Not that --include is of no use, because no source is a repository.
+    (gone,) = failures(open_list(shelf, b"gone\n", include=("src/**",)))
+    assert gone.error.startswith(f"{shelf}/list.txt, line 1: No such file or folder: '{shelf}/gone'.")
+
+
 def test_a_typo_on_the_command_line_stops_everything(shelf: Path) -> None:
     (shelf / "list.txt").write_bytes(b"gone.txt\n")
     assert refused(f"@{shelf / 'list.txt'}", "nope").startswith("No such file or folder: 'nope'.")
