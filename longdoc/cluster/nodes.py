@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from longdoc.cluster.calls import result
-from longdoc.errors import LongdocError, StartError
+from longdoc.errors import LongdocError, RingError, StartError
 
 #: How long a node may take to start a process and answer, in seconds.
 ANSWER_SECONDS = 60.0
@@ -73,7 +73,8 @@ def ask(
 ) -> dict[str, Any]:
     """What `function` returns on each node, by node id; a `LongdocError` where it failed there.
 
-    `doing` says what the nodes do, for messages. Raises `StartError` naming those that are not done within `seconds`.
+    A node that is lost meanwhile is left out: the cluster is smaller then, and may still do. `doing` says what the
+    nodes do, for messages. Raises `StartError` naming those that are not done within `seconds`.
     """
     import ray
 
@@ -87,7 +88,11 @@ def ask(
         raise StartError(
             f"node {names}, {doing}: no answer within {seconds:.0f} s. Look at it with `ray status`, and run again."
         )
-    return {pending[reference].node_id: _outcome(reference, pending[reference], doing) for reference in ready}
+    told = {pending[reference].node_id: _outcome(reference, pending[reference], doing) for reference in ready}
+    if any(isinstance(outcome, RingError) for outcome in told.values()):
+        left = {node.node_id for node in alive_nodes()}
+        told = {node_id: outcome for node_id, outcome in told.items() if node_id in left}
+    return told
 
 
 def _outcome(reference: Any, node: Node, doing: str) -> Any:

@@ -126,7 +126,7 @@ def check_shared(output: str, nodes: Sequence[Node]) -> None:
             doing=f"looking at {display(output)}",
         )
         problems = []
-        for node in nodes:
+        for node in (node for node in nodes if node.node_id in told):
             problem = told[node.node_id]
             if problem is None and not _appears(folder / f".{node.node_id[:32]}.{token}", token):
                 problem = "what it wrote there does not appear here"
@@ -196,13 +196,14 @@ def check_model(asked: str, model: LocalModel, nodes: Sequence[Node]) -> dict[st
         doing=f"looking for model {model.name}",
         seconds=_FETCH_SECONDS,
     )
-    problems = [f"{node.name}: {told[node.node_id]}" for node in nodes if isinstance(told[node.node_id], LongdocError)]
+    there = [node for node in nodes if node.node_id in told]
+    problems = [f"{node.name}: {told[node.node_id]}" for node in there if isinstance(told[node.node_id], LongdocError)]
     if problems:
         raise ModelError(
             f"model {model.name} is not on every node that may hold a rank ({'; '.join(problems)}). Put it into the "
             "same folder on each, or name one that can be fetched there (see `longdoc models list`)."
         )
-    return {node.node_id: replace(model, folder=Path(told[node.node_id])) for node in nodes}
+    return {node.node_id: replace(model, folder=Path(told[node.node_id])) for node in there}
 
 
 def find_there(asked: str, model: LocalModel) -> str:

@@ -26,6 +26,7 @@ def joined(asked: str) -> Iterator[str]:
 
     if ray.is_initialized():
         raise StartError("this process is connected to a Ray cluster already; disconnect with ray.shutdown() first.")
+    logging.getLogger("ray").setLevel(logging.ERROR)
     with contextlib.redirect_stdout(sys.stderr):
         address = find_cluster(asked)
         try:
@@ -40,7 +41,6 @@ def joined(asked: str) -> Iterator[str]:
 def _join(address: str) -> None:
     import ray
 
-    logging.getLogger("ray").setLevel(logging.ERROR)
     with signals_held(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

@@ -59,7 +59,9 @@ def site_of(config: RunConfig, reporter: Reporter) -> Iterator[Site]:
         return
     with joined(config.address) as address:
         nodes = alive_nodes()
-        site = Cluster(address=address, nodes=tuple(nodes), facts=check_software(nodes))
+        facts = check_software(nodes)
+        nodes = [node for node in nodes if node.node_id in facts]
+        site = Cluster(address=address, nodes=tuple(nodes), facts=facts)
         check_shared(config.output, nodes)
         reporter.note(site.told())
         yield site
@@ -122,11 +124,7 @@ class Cluster:
     def rooms(self) -> list[Room]:
         """What is free on each node."""
         free = free_resources()
-        return [
-            room_of(node, free.get(node.node_id, {}), self.facts[node.node_id])
-            for node in self.nodes
-            if node.node_id in self.facts
-        ]
+        return [room_of(node, free.get(node.node_id, {}), self.facts[node.node_id]) for node in self.nodes]
 
     def models(self, config: RunConfig, model: LocalModel) -> Mapping[str, LocalModel]:
         """The model as each node has it; fetched by its name where it is not there. Raises `ModelError`."""
