@@ -120,7 +120,7 @@ def grown(address: Address) -> None:
         own = _measured(place)
         if own > most:
             _say_too_large(address.uri, own, most)
-        _make_room(most, keep=place)
+        _make_room(most)
 
 
 @functools.cache
@@ -140,7 +140,7 @@ class _Clone:
     num_bytes: int
 
 
-def _make_room(most: int, *, keep: Path) -> None:
+def _make_room(most: int) -> None:
     folder = clones_folder()
     _sweep(folder)
     clones = sorted(_clones(folder), key=lambda clone: clone.used)
@@ -149,7 +149,7 @@ def _make_room(most: int, *, keep: Path) -> None:
     for clone in clones:
         if total <= most:
             break
-        if clone.place != keep and _evict(clone):
+        if _evict(clone):
             total -= clone.num_bytes
             evicted.append(clone)
     if evicted:

@@ -6,13 +6,14 @@ another driver commits counts as soon as it is decided; two that decide at the s
 version never names one that came after it, so that a chain always ends.
 """
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from longdoc.errors import InfrastructureError
 from longdoc.store.ledger import CommittedDocument
-from longdoc.store.places import Places, entries
+from longdoc.store.places import Places
 from longdoc.store.rows import DAMAGED, read_rows
 from longdoc.store.schemas import OutputIdentity
 
@@ -70,9 +71,11 @@ class Versions:
 
     def _look(self) -> None:
         """Read what was decided since. One folder is listed, and only new files are opened."""
-        for path in entries(self._places.decisions):
-            if path.name in self._seen:
-                continue
+        names = os.listdir(self._places.decisions) if self._places.decisions.is_dir() else []  # noqa: PTH208, thousands
+        for name in sorted(set(names) - self._seen):
+            if name.startswith("."):
+                continue  # it is being made
+            path = self._places.decision(name)
             try:
                 (row,) = read_rows(path.read_bytes(), "documents", self._identity, _COLUMNS)
             except FileNotFoundError:
@@ -82,7 +85,7 @@ class Versions:
                     f"{path} is damaged: {error}. Restore it, or copy the unit's documents part over it, and run "
                     "`longdoc verify` on the output."
                 ) from error
-            self._seen.add(path.name)
+            self._seen.add(name)
             self._add(_Version(**row))
 
 

@@ -6,6 +6,7 @@ import pickle
 import sqlite3
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -265,6 +266,8 @@ def test_ids_of_an_older_layout_are_let_go(tmp_path: Path) -> None:
     with TokenCache(path, most_bytes=300_000) as cache:
         cache.put_many({key(1): LARGE})
         assert len(cache.get_many([key(1)])) == 1
+    with closing(sqlite3.connect(path)) as new:
+        assert "token_ids_1" not in {name for (name,) in new.execute("SELECT name FROM sqlite_master")}
 
 
 def fill(path: Path, first: int) -> None:
