@@ -102,7 +102,8 @@ def test_a_node_without_longdoc_can_say_so():
     question = cloudpickle.dumps(preflight._questioner())
     told = subprocess.run([sys.executable, "-c", WITHOUT_LONGDOC], input=question, capture_output=True, check=True)
     problem, _, version = told.stdout.decode().strip().rpartition(" ")
-    assert problem.startswith("ModuleNotFoundError: import of longdoc")
+    assert problem.startswith("ModuleNotFoundError: ")
+    assert "longdoc" in problem
     assert version == ray.__version__
 
 
