@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 from ray_nodes import RayNodes
 
@@ -20,11 +21,14 @@ class Ended:
     err: str
 
 
-def longdoc(*arguments: object, **environment: str) -> Ended:
+def longdoc(*arguments: object, cwd: Path | None = None, **environment: str) -> Ended:
     """Run `longdoc` to its end in a process of its own."""
-    settings = {name: value for name, value in os.environ.items() if not name.startswith("RAY_A")}
+    settings = {
+        name: value for name, value in os.environ.items() if name not in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")
+    }
     done = subprocess.run(
         [sys.executable, "-m", "longdoc", *map(str, arguments)],
+        cwd=cwd,
         env=settings | environment,
         capture_output=True,
         text=True,
@@ -37,6 +41,8 @@ def longdoc(*arguments: object, **environment: str) -> Ended:
 # Run in a process of its own: Ray's state API leaves threads behind.
 _LEFT = """
 import json, sys
+from longdoc.cluster.address import use_own_token
+use_own_token()
 from ray.util.state import list_actors, list_placement_groups, list_tasks
 asked = {"address": sys.argv[1], "limit": 1000}
 left = [f"actor {each.class_name} {each.state}" for each in list_actors(**asked) if each.state != "DEAD"]
@@ -49,6 +55,7 @@ print(json.dumps(left))
 def left_on(nodes: RayNodes) -> list[str]:
     """Actors that live, placement groups that hold something and tasks that go on, by Ray's own state API."""
     command = [sys.executable, "-c", _LEFT, nodes.jobs_url]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
     left: list[str] = json.loads(done.stdout.splitlines()[-1])
     return left
