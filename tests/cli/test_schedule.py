@@ -1,12 +1,15 @@
 """`longdoc schedule validate|next|status`, and `run` where it ends before anything starts."""
 
+import json
 import re
 import signal
 import subprocess
+import threading
 from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from command_line import command
+from command_line import command, git, longdoc
 
 from longdoc.scheduling import state as states
 from longdoc.scheduling.journal import Journal, Record
@@ -163,3 +166,48 @@ def test_serving_ends_in_order_when_told_to(file, number):
     _, rest = process.communicate(timeout=60)
     assert process.returncode == 130, rest
     assert "Traceback" not in rest
+
+
+class Closed(BaseHTTPRequestHandler):
+    """A server that lets nobody in."""
+
+    def do_GET(self):
+        self.send_response(401)
+        self.send_header("WWW-Authenticate", 'Basic realm="x"')
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+def test_sources_that_fail_are_reported_since_they_began_to_and_no_password_is_told(here, tmp_path, tiny_model):
+    with ThreadingHTTPServer(("127.0.0.1", 0), Closed) as server:
+        url = f"http://127.0.0.1:{server.server_port}"
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}).start()
+        (tmp_path / "empty").mkdir()
+        git(tmp_path / "empty", "init", "-q", "-b", "main")
+        (tmp_path / "s.toml").write_text(
+            f'{HEAD}[entries.broken]\ncron = "0 0 1 1 *"\ninclude = ["src/**"]\n'
+            f'sources = ["gone", "empty", "{url.replace("//", "//user:hunter2@")}/private.git"]\n'
+        )
+        first, second = [
+            longdoc("schedule", "run", tmp_path / "s.toml", "--once", "broken", no_proxy="*") for _ in range(2)
+        ]
+        server.shutdown()
+    assert (first.code, second.code) == (3, 3), first.err
+    (status,) = here("schedule", "status", tmp_path / "s.toml", "--json").json
+    reasons = {source["source_uri"]: source["error"] for source in status["state"]["failing"]}
+    assert len(reasons) == 3
+    assert "No such file or folder" in reasons[(tmp_path / "gone").as_uri()]
+    assert "has no commits yet" in reasons[(tmp_path / "empty").as_uri()]
+    assert "does not let this user in" in reasons[f"{url}/private.git"]
+    # The second run found them failing as the first had.
+    since = {source["since"] for source in status["state"]["failing"]}
+    assert len(since) == 1
+    assert since.pop() < status["state"]["last_run"]["started_at"]
+    assert status["state"]["num_runs"] == 2
+    told = first.err + second.err + json.dumps(status)
+    assert "hunter2" not in told
+    left = [path for path in (tmp_path / "out").rglob("*") if path.is_file() and b"hunter2" in path.read_bytes()]
+    assert left == []

@@ -112,13 +112,16 @@ def test_three_repositories_through_the_hours(folder):
     assert hours.state.num_skipped == 1
     assert sorted(title for title, _ in documents(folder)) == ["a", "b", "c"]
 
-    # A tick with nothing new reads nothing: there is nothing to be read but the commits.
+    # A tick with nothing new reads nothing: there is nothing to be read but the commits. What fails costs only itself.
+    (folder / "repositories.txt").write_text("gone\na\nb\nc\n")
     hidden = [path for name in ("a", "b", "c") for path in hide_contents(folder / name)]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     hours.pass_by(1)
     idle = hours.finish()
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert (idle.outcome, idle.num_planned, idle.num_committed) == ("unchanged", 3, 0), hours.said
+    assert (idle.outcome, idle.num_planned, idle.num_committed, idle.num_quarantined) == ("quarantined", 4, 0, 1)
+    (failing,) = hours.state.failing
+    assert (failing.source_uri, failing.reason) == ((folder / "gone").as_uri(), "not_opened")
     # On a machine that has nothing else to do the tick takes no longer than it computes.
     assert (after.ru_utime + after.ru_stime) - (before.ru_utime + before.ru_stime) < 5.0
     for path in hidden:
@@ -129,7 +132,8 @@ def test_three_repositories_through_the_hours(folder):
     killed_and_inherited(folder, hours)
     assert (hours.state.num_merged, hours.state.running) == (4, None)
     last = hours.state.last_run
-    assert (last.attempt, last.outcome, last.num_planned, last.num_committed) == (2, "committed", 3, 1)
+    assert (last.attempt, last.num_planned, last.num_committed, last.num_quarantined) == (2, 4, 1, 1)
+    assert hours.state.failing == (failing,)  # since when it has failed, too
     assert [title for title, _ in documents(folder)][3:] == ["b"]
     verified = subprocess.run([sys.executable, "-m", "longdoc", "verify", folder / "out"], capture_output=True)
     assert verified.returncode == 0, verified.stdout.decode()
