@@ -1,6 +1,7 @@
 """What is sent and what arrives: the same documents under the same addresses, and no secret."""
 
 import io
+import json
 import os
 import shutil
 import subprocess
@@ -252,16 +253,31 @@ def test_a_book_that_did_not_arrive_whole_is_nobodys_document(home, ship, damage
         documents([folder], Selection())
 
 
+BOOK = {"path": "/a.txt", "uri": "file:///a.txt", "sha256": "0"}
+COMMIT = {"uri": "file:///a", "commit": "0" * 40, "below": ""}
+
+
 @pytest.mark.parametrize(
-    "mark",
+    ("mark", "said"),
     [
-        b"{", b"[]", b'{"version": 99}', b'{"version": 1, "kind": "book", "documents": [{"file": "../../etc/passwd"}]}',
-        b'{"version": 1, "kind": "repository", "documents": [{"git_dir": "/etc", "below": ""}]}',
-        b'{"version": 1, "kind": "book", "documents": [{"unreadable": {}}]}',
+        ({"version": 99}, "version 99, and this longdoc reads 1"),
+        ({"kind": "book", "documents": [BOOK | {"file": "../../etc/passwd"}]}, "leads out of the folder"),
+        ({"kind": "book", "documents": [BOOK | {"file": "/etc/passwd"}]}, "leads out of the folder"),
+        ({"kind": "repository", "documents": [COMMIT | {"git_dir": "a/../../b/.git"}]}, "leads out of the folder"),
+        ({"kind": "repository", "documents": []}, "not enough values"),
+        ({"kind": "book", "documents": [{"unreadable": {}}]}, "missing 6 required"),
+        ({"kind": "book", "documents": [{"file": "1", "path": 1, "uri": "", "sha256": ""}]}, "path is 1"),
     ],
-)  # fmt: skip
-def test_a_folder_that_is_not_whole_is_refused(tmp_path, mark) -> None:
-    (tmp_path / "longdoc-shipped.json").write_bytes(mark)
+)
+def test_a_folder_that_is_not_whole_is_refused(tmp_path, mark, said) -> None:
+    (tmp_path / "longdoc-shipped.json").write_text(json.dumps({"version": 1, "source_uri": "file:///a"} | mark))
+    with pytest.raises(SourceError, match=rf"is a shipped source that is not whole: .*{said}.* Submit it again"):
+        open_sources([str(tmp_path)], Selection())
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", b"\xff"])
+def test_a_list_of_a_shipped_source_that_is_none_is_refused(tmp_path, content) -> None:
+    (tmp_path / "longdoc-shipped.json").write_bytes(content)
     with pytest.raises(SourceError, match=r"is a shipped source that is not whole: .* Submit it again"):
         open_sources([str(tmp_path)], Selection())
 
