@@ -41,6 +41,9 @@ def list_tree(git_dir: str, commit_id: str) -> list[TreeEntry]:
         return [_tree_entry(line) for line in output.split(b"\0")[:-1]]
     # Where objects were left at the remote, git stops at the first of them for want of its size.
     status, output, error = run([*command, commit_id])
+    if "not a git repository" in error:
+        message = f"{display(git_dir)} is no git repository any more: it was moved or removed since it was found."
+        raise DamagedError(f"{message} Run again with the place where it is now.", git_dir)
     if status != 0:
         message = f"{display(git_dir)}: commit {commit_id} cannot be listed: git says {error!r}. Try `git fsck`;"
         advice = "for a partial clone, fetch the rest with `git fetch --refetch --no-filter`."

@@ -331,6 +331,16 @@ def test_a_damaged_repository_of_the_user_is_never_touched(tmp_path: Path) -> No
     assert sorted(path for path in folder.rglob("*")) == files
 
 
+def test_a_repository_of_the_user_that_is_gone_before_it_is_read_is_told_as_that(tmp_path: Path) -> None:
+    folder = new_repository(tmp_path / "own.git", bare=True)
+    commit_files(folder, {"a": b"a\n"})
+    ref = open_ref(str(folder))
+    folder.rename(tmp_path / "elsewhere.git")
+    with pytest.raises(DocumentError, match=f"{folder} is no git repository any more: it was moved or removed") as gone:
+        ref.read()
+    assert (gone.value.stage, gone.value.reason) == ("read", "unreadable")
+
+
 def test_what_a_killed_git_left_is_cleared_and_a_fresh_lock_is_waited_for(
     make: Callable[..., str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
