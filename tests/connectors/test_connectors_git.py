@@ -89,7 +89,9 @@ def test_a_repository_that_is_gone_is_the_documents_fault(tmp_path: Path) -> Non
     commit_files(folder, {"a": b"1\n"})
     ref = open_repository(str(folder), Selection()).ref
     shutil.rmtree(folder)
-    with pytest.raises(DocumentError, match="not a git repository"):
+    with pytest.raises(
+        DocumentError, match="is no git repository any more: it was moved or removed since it was found"
+    ):
         ref.read()
 
 
