@@ -1,9 +1,12 @@
 """The part of the cluster's tests that is in `make test`: one submission from its upload to its rows."""
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from cluster_commands import Ended, longdoc
 from comparing_outputs import assert_same_rows, table_of
@@ -45,6 +48,32 @@ def test_its_rows_are_those_of_the_same_run_on_one_machine(submitted: tuple[Path
     assert table_of(output, "documents").num_rows == 2
     assert table_of(output, "quarantine").num_rows == 1
     assert_same_rows(output, local)
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value"),
+    [
+        ("spans", "text", "other"),
+        ("tokens", "logprob", -0.5),
+        ("segments", "kind", "other"),
+        ("documents", "layout", "x"),
+    ],
+)
+def test_the_comparison_finds_one_value_that_differs(
+    local: Path, tmp_path: Path, table: str, column: str, value: object
+) -> None:
+    shutil.copytree(local, tmp_path / "out")
+    path = max((tmp_path / "out" / table).glob("*/*.parquet"), key=lambda path: path.stat().st_size)
+    rows = pq.ParquetFile(path).read()
+    values = rows[column].to_pylist()
+    place = next(place for place, old in enumerate(values) if old not in (None, value))
+    values[place] = value
+    at = rows.column_names.index(column)
+    pq.write_table(
+        rows.set_column(at, rows.schema.field(column), pa.array(values, rows.schema.field(column).type)), path
+    )
+    with pytest.raises(AssertionError, match=f"{table}.{column}"):
+        assert_same_rows(tmp_path / "out", local)
 
 
 def test_its_output_passes_verify(submitted: tuple[Path, Ended]) -> None:
