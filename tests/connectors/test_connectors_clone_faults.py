@@ -4,6 +4,7 @@ import errno
 import os
 import shutil
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -137,6 +138,8 @@ def test_what_a_killed_git_left_is_cleared_and_a_fresh_lock_is_waited_for(
         path.parent.mkdir(exist_ok=True)
         path.touch()
     os.utime(left[1], (1, 1))
+    soon = time.time() + 600  # young however long this test takes
+    os.utime(left[0], (soon, soon))
     monkeypatch.setattr(git_cache, "_STALE_SECONDS", 0.3)
     monkeypatch.setattr(git_cache, "_LOOK_SECONDS", 0.05)
     commit_files(Path(uri.removeprefix("file://")), {"new": b"new\n"})
