@@ -129,8 +129,16 @@ def test_progress_is_counted_from_the_last_record(monkeypatch: pytest.MonkeyPatc
 
 
 def test_no_process_stays_behind() -> None:
-    def workers() -> list[psutil.Process]:
-        return [each for each in psutil.Process().children() if "connectors.pdf_worker" in " ".join(each.cmdline())]
+    def workers() -> list[int]:
+        # Other tests' children may be gone between being listed and being asked.
+        children = psutil.Process().children()
+        return [each.pid for each in children if "connectors.pdf_worker" in " ".join(told_command(each))]
+
+    def told_command(process: psutil.Process) -> list[str]:
+        try:
+            return process.cmdline()
+        except psutil.Error:
+            return []
 
     pdf = SmallPdf()
     for _ in range(3):
