@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterator
 
 from longdoc.cluster.address import find_cluster
+from longdoc.cluster.lifeline import watched_head
 from longdoc.cluster.signals import signals_held, signals_ignored
 from longdoc.errors import StartError
 
@@ -31,7 +32,8 @@ def joined(asked: str) -> Iterator[str]:
         address = find_cluster(asked)
         try:
             _join(address)
-            yield address
+            with watched_head(address):
+                yield address
         finally:
             with signals_ignored(), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
