@@ -177,7 +177,10 @@ class _Reading:
         if not sources:
             self.problems.append(f'{where}: it has no sources; name repositories, or "@list.txt", one a line.')
         for source in sources:
-            if source in ("-", "@-"):
+            if not source or source != source.strip() or len(source.splitlines()) > 1:
+                # It is a line of a list, see `longdoc.scheduling.tick_run`; not shown, for it may hold a password.
+                self.problems.append(f"{where}: a source is empty, or holds white space at an end or a line break.")
+            elif source in ("-", "@-"):
                 self.problems.append(f"{where}: source {source} is standard input, and nobody is there to give it.")
             elif source.startswith("@") and not (self._folder / source[1:]).is_file():
                 self.problems.append(f"{where}: there is no list {display(str(self._folder / source[1:]))}.")

@@ -6,10 +6,10 @@ cannot be opened costs only itself. What the run prints goes to a log, of which 
 memory stay in that process, and whatever it does commits exactly once.
 """
 
+import contextlib
 import ctypes
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -32,7 +32,6 @@ TAIL_LINES = 10
 #: Seconds that a run is given to end by itself once it was told to.
 END_SECONDS = 60.0
 _CUT = b"[what was here is cut: a log keeps its end]\n"
-_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*::?//|[A-Za-z0-9+.-]*::|[^/:\s@]+@[^/:\s@]+:")
 _PR_SET_PDEATHSIG = 1
 _OUTCOMES = {2: "refused", 3: "quarantined", 4: "incomplete", 130: INTERRUPTED}
 
@@ -75,7 +74,9 @@ class TickRun:
         """The exit code (negative: the signal that ended it), or None while it goes on."""
         code = self._process.poll()
         if code is None:
-            self._trim()
+            # A run is not given up for the sake of its log.
+            with contextlib.suppress(OSError):
+                self._trim()
         return code
 
     def end(self) -> int:
@@ -105,6 +106,7 @@ class TickRun:
         os.killpg(self._process.pid, signal.SIGKILL)
 
     def _trim(self) -> None:
+        """Cut a log that is too long. Raises `OSError` where somebody removed it, or the disk fails."""
         if self._log.stat().st_size <= LARGEST_LOG:
             return
         with self._log.open("r+b") as file:
@@ -122,9 +124,9 @@ def longdoc_command() -> list[str]:
 
 
 def source_list(entry: Entry) -> bytes:
-    """The entry's own sources, one a line, as `pipelines.lists` reads them; paths start at the schedule's folder."""
+    """The entry's own sources, one a line, as `pipelines.lists` reads them: paths start at the run's folder."""
     own = [source for source in entry.sources if not source.startswith("@")]
-    lines = [each if _ADDRESS.match(each) or each.startswith("~") else os.path.join(entry.folder, each) for each in own]  # noqa: PTH118, paths keep their form
+    lines = [f"./{source}" if source.startswith("#") else source for source in own]
     return "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape")
 
 

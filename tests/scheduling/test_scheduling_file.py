@@ -91,6 +91,13 @@ def test_a_mistake_is_told(tmp_path, text, mistake):
     assert mistakes(tmp_path, text) == [mistake]
 
 
+@pytest.mark.parametrize("source", ["", " a", "a ", r"a\nb"])
+def test_a_source_that_no_line_of_a_list_can_be_is_refused(tmp_path, source):
+    assert mistakes(tmp_path, f"[entries.a]\n{ENTRY}".replace('"a"', f'"{source}"')) == [
+        "entry a: a source is empty, or holds white space at an end or a line break."
+    ]
+
+
 def test_two_entries_of_one_output_and_one_model_are_well(tmp_path):
     assert len(read(tmp_path, f"[entries.a]\n{ENTRY}[entries.b]\n{ENTRY}").entries) == 2
 

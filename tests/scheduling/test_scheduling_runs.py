@@ -57,7 +57,7 @@ def test_it_is_given_the_options_and_its_own_sources_as_a_list(tmp_path):
         f'sources = ["@-", "@more.txt"]\noutput = "{tmp_path}/out"\nmodel = "tiny-random"\ninclude = ["src/**"]\n'
         "text = false\n"
     )
-    assert ended.summary["list"] == f"https://u:hunter2@h/x\n{tmp_path}/a/b\n~/c\ngit@h:d.git\n"
+    assert ended.summary["list"] == "https://u:hunter2@h/x\na/b\n~/c\ngit@h:d.git\n"
     assert ended.summary["cwd"] == str(tmp_path)
     assert (ended.outcome, ended.exit_code, ended.log) == ("quarantined", 3, "00000001.log")
 
@@ -79,7 +79,22 @@ def test_lists_alone_need_no_list_on_standard_input(tmp_path):
 
 
 def test_paths_that_begin_like_a_mark_are_paths(tmp_path):
-    assert source_list(entry(tmp_path, sources=("#a", "-b"))) == f"{tmp_path}/#a\n{tmp_path}/-b\n".encode()
+    assert source_list(entry(tmp_path, sources=("#a", "-b"))) == b"./#a\n-b\n"
+
+
+def test_an_address_without_its_scheme_is_told_without_its_password(tmp_path, monkeypatch):
+    monkeypatch.undo()
+    served = entry(tmp_path, sources=("u:hunter2@h.example/x.git",), options={"model": "tiny-random"})
+    ended = finished(TickRun(served, log_of(tmp_path)))
+    assert "h.example/x.git" in str(ended.summary["quarantined"])
+    assert "hunter2" not in str(ended.summary) + log_of(tmp_path).read_text()
+
+
+def test_a_log_that_somebody_removes_costs_the_run_nothing(tmp_path):
+    run = TickRun(entry(tmp_path, output="sleep"), log_of(tmp_path))
+    log_of(tmp_path).unlink()
+    assert run.poll() is None
+    run.ended(run.end(), 1.0)
 
 
 def test_a_long_log_is_cut_while_the_run_goes_on(tmp_path, monkeypatch):
