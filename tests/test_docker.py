@@ -143,9 +143,7 @@ def test_every_installation_is_held_to_the_pins() -> None:
     assert named <= set(pins())
 
 
-@pytest.mark.parametrize(
-    ("target", "extras"), [("build-cpu", {"cluster"}), ("build-cuda", {"cluster", "gpu"})]
-)
+@pytest.mark.parametrize(("target", "extras"), [("build-cpu", {"cluster"}), ("build-cuda", {"cluster", "gpu"})])
 def test_the_extras_of_an_image_exist_and_are_pinned(target: str, extras: set[str]) -> None:
     (found,) = [word for call in pip_calls(target) for word in call if word.startswith(".[")]
     assert set(found.removeprefix(".[").rstrip("]").split(",")) == extras
