@@ -42,14 +42,19 @@ class Work(Protocol):
     def poll(self) -> int | None:
         """The exit code, or None."""
 
-    def end(self) -> int:
-        """End it in order; its exit code."""
+    def terminate(self) -> None:
+        """Tell it to end in order; does not wait."""
+
+    def kill(self) -> None:
+        """End what is left of it by force."""
 
     def ended(self, exit_code: int, seconds: float, outcome: str | None = None) -> Ended:
         """What came of it."""
 
 
 Start = Callable[[Entry, Path], Work]
+#: Seconds that a run is given to end by itself once it was told to.
+END_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +67,11 @@ class Unstarted:
         """Over."""
         return InfrastructureError.exit_code
 
-    def end(self) -> int:
+    def terminate(self) -> None:
         """Over."""
-        return InfrastructureError.exit_code
+
+    def kill(self) -> None:
+        """Over."""
 
     def ended(self, exit_code: int, seconds: float, outcome: str | None = None) -> Ended:
         """What came of it: nothing."""
@@ -88,13 +95,16 @@ def this_owner() -> Owner:
 
 @dataclass(slots=True, kw_only=True)
 class _Own:
-    """A run of this scheduler."""
+    """A run of this scheduler. `told_at` is when it was told to end (monotonic), `outcome` what that is recorded as."""
 
     record: int
     work: Work
     heart: Heart
     started: float
+    told_at: float | None = None
+    outcome: str | None = None
     end: Ended | None = None
+    is_lost: bool = False
     hand_back: bool = False
 
 
@@ -192,13 +202,10 @@ class EntryScheduler:
         return self._claim(record, running.kind, [] if running.tick is None else [running.tick], lost=running)
 
     def stop(self) -> None:
-        """End the run that goes on here, in order, and hand its tick back. Raises where that cannot be recorded."""
-        while (own := self._own) is not None:
-            if own.end is None:
-                code = own.work.poll()
-                own.hand_back = code is None
-                own.end = self._ended(own, own.work.end(), INTERRUPTED) if code is None else self._ended(own, code)
-            self._tend(own, self.journal.latest())
+        """Tell the run that goes on here to end; `look` sees its end, records it and hands its tick back."""
+        if (own := self._own) is not None and own.end is None and own.work.poll() is None:
+            own.hand_back = True
+            self._tell_to_end(own, INTERRUPTED)
 
     def _say(self, line: str) -> None:
         self._tell(f"{self.entry.name}: {line}")
@@ -261,30 +268,46 @@ class EntryScheduler:
     def _tend(self, own: _Own, record: Record | None) -> None:
         """Look after the run that goes on here: its end, its deadline, its sign of life, and whether it is lost."""
         running = None if record is None else record.state.running
-        if record is None or running is None or running.record != own.record:
+        if running is None or running.record != own.record:
             self._lose(own)
-            return
-        seconds = self._clock.monotonic() - own.started
-        if own.end is None and (code := own.work.poll()) is not None:
-            own.end = self._ended(own, code)
-        elif own.end is None and self.entry.deadline is not None and seconds > self.entry.deadline:
-            own.end = self._ended(own, own.work.end(), PAST_DEADLINE)
-        if own.end is None:
+        self._advance(own)
+        if record is None or own.is_lost:
+            if own.end is not None:
+                own.heart.stop()
+                self._own = None
+        elif own.end is None:
             own.heart.beat(self._clock.monotonic())
             self._record_skipped(record)
         else:
             self._record_end(own, own.end, record)
 
+    def _advance(self, own: _Own) -> None:
+        """Take the end of the run where it has come; one that is late is told to end, and ended by force if it stays.
+
+        Waits for nothing: this scheduler's other runs need their signs of life meanwhile.
+        """
+        now = self._clock.monotonic()
+        if own.end is not None:
+            return
+        if (code := own.work.poll()) is not None:
+            own.end = own.work.ended(code, now - own.started, own.outcome)
+        elif own.told_at is not None:
+            if now - own.told_at > END_SECONDS:
+                own.work.kill()
+        elif self.entry.deadline is not None and now - own.started > self.entry.deadline:
+            self._tell_to_end(own, PAST_DEADLINE)
+
+    def _tell_to_end(self, own: _Own, outcome: str | None) -> None:
+        own.told_at, own.outcome = self._clock.monotonic(), outcome
+        own.work.terminate()
+
     def _lose(self, own: _Own) -> None:
         """Another scheduler took the run over while this one gave no sign of life: it must not go on here."""
-        self._say("another scheduler has taken the run over; it is ended here")
-        if own.end is None:
-            own.end = self._ended(own, own.work.end())
-        own.heart.stop()
-        self._own = None
-
-    def _ended(self, own: _Own, code: int, outcome: str | None = None) -> Ended:
-        return own.work.ended(code, self._clock.monotonic() - own.started, outcome)
+        if not own.is_lost:
+            own.is_lost = True
+            self._say("another scheduler has taken the run over; it is ended here")
+            if own.end is None and own.told_at is None:
+                self._tell_to_end(own, None)
 
     def _record_end(self, own: _Own, end: Ended, record: Record) -> None:
         """Record the end of a run; tried again at the next look where somebody else recorded something first."""

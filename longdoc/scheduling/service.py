@@ -6,17 +6,19 @@ entry's output or disk is told and tried again; the other entries go on.
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from longdoc.errors import InfrastructureError, LongdocError
 from longdoc.scheduling.schedule_file import Entry, Schedule
-from longdoc.scheduling.scheduler import Clock, EntryScheduler, Owner, Start
+from longdoc.scheduling.scheduler import END_SECONDS, Clock, EntryScheduler, Owner, Start
 from longdoc.scheduling.state import Ended
 
 #: Seconds between two looks while something runs, here or elsewhere, and while nothing does. A machine that slept
 #: counts none of the seconds it slept, so that a tick is not waited for in one piece.
 BUSY_SECONDS, IDLE_SECONDS = 1.0, 10.0
+#: Seconds that runs are given when the service ends, their end by force included, and between two looks meanwhile.
+STOP_SECONDS, STOPPING_SECONDS = END_SECONDS + 10.0, 0.2
 
 
 class SystemClock:
@@ -43,6 +45,7 @@ class Service:
     runs_at_once: int
     clock: Clock
     say: Callable[[str], None]
+    _faults: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -77,9 +80,17 @@ class Service:
         return self._seconds_to_wait()
 
     def stop(self) -> None:
-        """End every run that goes on here."""
+        """End every run that goes on here, all at the same time, and record it."""
         for entry in self.entries:
             self._guarded(entry, entry.stop)
+        give_up = self.clock.monotonic() + STOP_SECONDS
+        while True:
+            running = [entry for entry in self.entries if entry.is_running]
+            for entry in running:
+                self._guarded(entry, entry.look)
+            if not any(entry.is_running for entry in running) or self.clock.monotonic() > give_up:
+                return
+            self.clock.wait(STOPPING_SECONDS)
 
     def _waiting(self) -> Iterable[EntryScheduler]:
         waiting = [(since, place) for place, entry in enumerate(self.entries) if (since := entry.waiting_since())]
@@ -96,16 +107,20 @@ class Service:
         return min([IDLE_SECONDS, *(max(BUSY_SECONDS, seconds) for seconds in ahead)])
 
     def _guarded(self, entry: EntryScheduler, act: Callable[[], object]) -> None:
-        """A disk that fails, or a damaged record, costs a look at one entry and not the service."""
+        """A disk that fails, or a damaged record, costs a look at one entry and not the service; it is said once."""
+        name = entry.entry.name
         try:
             act()
         except (OSError, LongdocError) as error:
-            self.say(f"{entry.entry.name}: {error}")
+            if self._faults.get(name) != str(error):
+                self.say(f"{name}: {error}")
+            self._faults[name] = str(error)
 
 
 def run_once(entry: Entry, *, owner: Owner, clock: Clock, start: Start, say: Callable[[str], None]) -> Ended:
     """Run one entry now, to its end. Raises `InfrastructureError` where one goes on already, or went to another."""
     scheduler = EntryScheduler(entry, owner=owner, clock=clock, start=start, say=say)
+    service = Service(entries=[scheduler], runs_at_once=1, clock=clock, say=say)
     if not scheduler.start_once():
         raise InfrastructureError(
             f"entry {entry.name} is running already, started by another scheduler. `longdoc schedule status` says "
@@ -116,7 +131,7 @@ def run_once(entry: Entry, *, owner: Owner, clock: Clock, start: Start, say: Cal
             clock.wait(BUSY_SECONDS)
             scheduler.look()
     finally:
-        scheduler.stop()
+        service.stop()
     if scheduler.last_end is None:
         raise InfrastructureError(f"entry {entry.name} was taken over by another scheduler, which runs it now.")
     return scheduler.last_end

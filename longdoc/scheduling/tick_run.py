@@ -29,8 +29,6 @@ LARGEST_LOG = 4 << 20
 KEPT_LOGS = 30
 #: Lines of a log that a person is shown.
 TAIL_LINES = 10
-#: Seconds that a run is given to end by itself once it was told to.
-END_SECONDS = 60.0
 _CUT = b"[what was here is cut: a log keeps its end]\n"
 _PR_SET_PDEATHSIG = 1
 _OUTCOMES = {2: "refused", 3: "quarantined", 4: "incomplete", 130: INTERRUPTED}
@@ -79,14 +77,14 @@ class TickRun:
                 self._trim()
         return code
 
-    def end(self) -> int:
-        """Tell it to stop, wait, and end what is left of it by force. Its exit code."""
+    def terminate(self) -> None:
+        """Tell it to end."""
         self._process.terminate()
-        try:
-            return self._process.wait(END_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._kill()
-            return self._process.wait()
+
+    def kill(self) -> None:
+        """End it by force, and its group: git and the like would outlive it."""
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
 
     def ended(self, exit_code: int, seconds: float, outcome: str | None = None) -> Ended:
         """What came of it; call it once, after the end."""
@@ -100,10 +98,6 @@ class TickRun:
             log=self._log.name,
             tail=tail_of(self._log),
         )
-
-    def _kill(self) -> None:
-        # Its group: git and the like would outlive it.
-        os.killpg(self._process.pid, signal.SIGKILL)
 
     def _trim(self) -> None:
         """Cut a log that is too long. Raises `OSError` where somebody removed it, or the disk fails."""

@@ -35,20 +35,29 @@ class FakeClock:
 
 @dataclass
 class FakeWork:
-    """A run that goes on until `code` is set."""
+    """A run that goes on until `code` is set, and, once it was told to end, for as long as it `lingers`."""
 
     log: Path
+    clock: FakeClock
     code: int | None = None
     summary: dict | None = None
-    told_to_end: bool = False
+    lingers: float = 0.0
+    told_at: float | None = None
+
+    @property
+    def told_to_end(self) -> bool:
+        return self.told_at is not None
 
     def poll(self) -> int | None:
+        if self.code is None and self.told_at is not None and self.clock.passed[0] - self.told_at >= self.lingers:
+            self.code = 130
         return self.code
 
-    def end(self) -> int:
-        self.told_to_end = True
-        self.code = 130 if self.code is None else self.code
-        return self.code
+    def terminate(self) -> None:
+        self.told_at = self.clock.passed[0]
+
+    def kill(self) -> None:
+        self.code = -9
 
     def ended(self, exit_code: int, seconds: float, outcome: str | None = None) -> Ended:
         return Ended(
@@ -70,11 +79,12 @@ class Machine:
     works: list[FakeWork] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
     cannot_start: bool = False
+    lingers: float = 0.0
 
     def start(self, entry: Entry, log: Path) -> FakeWork:
         if self.cannot_start:
             raise OSError("no more processes")
-        self.works.append(FakeWork(log=log))
+        self.works.append(FakeWork(log=log, clock=self.clock, lingers=self.lingers))
         return self.works[-1]
 
     @property

@@ -42,6 +42,11 @@ def finished(run: TickRun):
     return run.ended(code, 1.0)
 
 
+def ended_early(run: TickRun):
+    run.terminate()
+    return finished(run)
+
+
 def log_of(folder: Path) -> Path:
     return folder / "logs" / "00000001.log"
 
@@ -67,7 +72,7 @@ def test_no_password_is_in_its_arguments_its_log_or_any_file(tmp_path, monkeypat
     (tmp_path / "temporary").mkdir()
     run = TickRun(entry(tmp_path, sources=("https://u:hunter2@h/x",), output="sleep"), log_of(tmp_path))
     assert list((tmp_path / "temporary").iterdir()) == []
-    ended = run.ended(run.end(), 1.0)
+    ended = ended_early(run)
     assert "hunter2" not in str(ended.summary["argv"]) if ended.summary else True
     assert [path for path in tmp_path.rglob("*") if path.is_file() and b"hunter2" in path.read_bytes()] == []
 
@@ -94,7 +99,7 @@ def test_a_log_that_somebody_removes_costs_the_run_nothing(tmp_path):
     run = TickRun(entry(tmp_path, output="sleep"), log_of(tmp_path))
     log_of(tmp_path).unlink()
     assert run.poll() is None
-    run.ended(run.end(), 1.0)
+    ended_early(run)
 
 
 def test_a_long_log_is_cut_while_the_run_goes_on(tmp_path, monkeypatch):
@@ -108,7 +113,7 @@ def test_a_long_log_is_cut_while_the_run_goes_on(tmp_path, monkeypatch):
     assert log.stat().st_size <= 1 << 16
     assert log.read_bytes().startswith(tick_run._CUT + b"line ")
     assert tail_of(log)[-1].startswith("line 5999 ")
-    run.ended(run.end(), 1.0)
+    ended_early(run)
 
 
 def test_old_logs_are_forgotten(tmp_path, monkeypatch):
@@ -118,10 +123,9 @@ def test_old_logs_are_forgotten(tmp_path, monkeypatch):
     assert sorted(path.name for path in (tmp_path / "logs").iterdir()) == [f"{number:08d}.log" for number in (2, 3, 4)]
 
 
-def test_it_is_ended_in_order_and_by_force_where_that_does_not_help(tmp_path, stand_in, monkeypatch):
+def test_it_is_ended_in_order_and_by_force_where_that_does_not_help(tmp_path, stand_in):
     run = TickRun(entry(tmp_path, output="sleep"), log_of(tmp_path))
-    assert run.ended(run.end(), 1.0).exit_code == -15
-    monkeypatch.setattr(tick_run, "END_SECONDS", 0.5)
+    assert ended_early(run).exit_code == -15
     stand_in.write_text(
         "import signal, subprocess, sys, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
         "print(subprocess.Popen(['sleep', '600']).pid, file=sys.stderr, flush=True)\ntime.sleep(600)\n"
@@ -129,7 +133,12 @@ def test_it_is_ended_in_order_and_by_force_where_that_does_not_help(tmp_path, st
     run = TickRun(entry(tmp_path), log_of(tmp_path))
     while not (tail := tail_of(log_of(tmp_path))) or not tail[-1].isdecimal():
         time.sleep(0.02)
-    assert run.ended(run.end(), 1.0).exit_code == -9
+    run.terminate()
+    time.sleep(0.3)
+    assert run.poll() is None
+    run.kill()
+    assert finished(run).exit_code == -9
+    run.kill()
     gone(int(tail[-1]))
 
 

@@ -204,6 +204,8 @@ def test_an_owner_that_wakes_after_it_was_replaced_ends_its_run_and_records_noth
     assert len(second.works) == 1
     service.step()
     assert machine.works[0].told_to_end
+    service.step()
+    assert not service.entries[0].is_running
     assert state(served).running.host == "two"
     second.works[0].code = 0
     heir.step()
@@ -253,7 +255,58 @@ def test_a_run_past_its_deadline_is_ended(tmp_path, machine):
     machine.clock.wait(1)
     service.step()
     assert machine.works[0].told_to_end
+    service.step()
     assert state(served).last_run.outcome == "past its deadline"
+
+
+def test_a_run_that_takes_long_to_end_costs_no_other_run_its_sign_of_life(tmp_path, machine):
+    late, sound = entry(tmp_path, "late", deadline=10, takeover_after=5), entry(tmp_path, "sound", takeover_after=5)
+    second = other(machine)
+    service, heir = machine.serving(late, sound, runs_at_once=2), second.serving(late, sound, runs_at_once=2)
+    machine.lingers = 40.0
+    service.step()
+    machine.clock.wait(30)
+    for _ in range(55):
+        service.step()
+        heir.step()
+        machine.clock.wait(1)
+    assert second.works == []
+    assert [work.told_to_end for work in machine.works] == [True, False]
+    assert state(late).last_run.outcome == "past its deadline"
+    assert state(sound).running.attempt == 1
+
+
+def test_a_run_that_does_not_end_is_ended_by_force(tmp_path, machine):
+    served = entry(tmp_path, deadline=10, cron="0 * * * *")
+    machine.lingers = 1e9
+    service = machine.serving(served)
+    service.step()
+    machine.clock.wait(3600)
+    for _ in range(74):
+        service.step()
+        machine.clock.wait(1)
+    last = state(served).last_run
+    assert (last.outcome, last.exit_code, last.seconds) == ("past its deadline", -9, 73.0)
+
+
+def test_all_runs_are_told_to_end_before_any_is_waited_for(tmp_path, machine):
+    entries = [entry(tmp_path, name) for name in ("a", "b")]
+    machine.lingers = 20.0
+    service = machine.serving(*entries, runs_at_once=2)
+    service.step()
+    machine.clock.wait(30)
+    service.step()
+    service.stop()
+    assert machine.clock.passed[0] < 30 + 21
+    assert [state(served).last_run.outcome for served in entries] == ["interrupted", "interrupted"]
+
+
+def test_a_fault_that_lasts_is_said_once(tmp_path, machine):
+    (tmp_path / "out").write_text("a file where a folder should be")
+    service = machine.serving(entry(tmp_path))
+    for _ in range(5):
+        service.step()
+    assert len(machine.said) == 1
 
 
 def test_a_run_that_cannot_be_started_is_recorded_with_the_reason(tmp_path, machine):
