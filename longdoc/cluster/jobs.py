@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 from urllib.parse import quote
 
 from longdoc.cluster.address import is_of_this_machine
-from longdoc.errors import InfrastructureError, StartError
+from longdoc.errors import InfrastructureError, LongdocError, StartError
 from longdoc.records import display
 
 #: Seconds for one short request, for a submission (Ray looks for an agent for that long), and for an upload.
@@ -32,6 +32,8 @@ _ADDRESS = re.compile(
     r"(?P<scheme>https?)://(?P<host>\[[0-9A-Fa-f:.]+\]|[^\[\]/:@?#\s]+)(?::(?P<port>\d{1,5}))?(?P<path>/[^?#\s]*)?"
 )
 _LARGEST_ANSWER = 256 << 20
+# Bad gateway, unavailable, gateway timeout: RFC 9110, 15.6.
+_OF_A_PROXY = (502, 503, 504)
 _HOW_TO_SET = (
     "Set RAY_AUTH_MODE=token, and put the cluster's token into ~/.ray/auth_token, a file that RAY_AUTH_TOKEN_PATH "
     "names, or RAY_AUTH_TOKEN"
@@ -122,19 +124,22 @@ class JobsClient:
     def submit(
         self, job_id: str, *, entrypoint: str, runtime_env: Mapping[str, Any], metadata: Mapping[str, str]
     ) -> None:
-        """Start a job. Where the answer is lost, looks whether the job arrived, so that none is started twice."""
+        """Start a job. Where the answer is lost, looks whether the job arrived, so that none is started twice.
+
+        Raises `InfrastructureError` with the job's id where that cannot be found out.
+        """
         request = {"submission_id": job_id, "entrypoint": entrypoint, "runtime_env": dict(runtime_env)}
         request["metadata"] = dict(metadata)
         try:
             self._json("POST", "/api/jobs/", body=json.dumps(request).encode(), seconds=SUBMIT_SECONDS)
-        except (UnreachableError, InfrastructureError):
+        except (UnreachableError, InfrastructureError) as error:
             try:
                 self.job(job_id)
             except NoSuchJobError:
-                pass
-            else:
-                return
-            raise
+                raise error from None
+            except LongdocError:
+                unsure = f"Job {job_id} may have been started all the same: look with `longdoc jobs list`"
+                raise InfrastructureError(f"{error} {unsure}, before submitting again.") from None
 
     def job(self, job_id: str) -> Job:
         """One job. Raises `NoSuchJobError`."""
@@ -246,6 +251,8 @@ class JobsClient:
             what = "asks for a token, and none was sent" if self._token is None else "does not take the token"
             raise StartError(f"{self.address} {what} ({status}). {_HOW_TO_SET}.")
         said = display(answer.decode("utf-8", errors="replace").strip().rpartition("\n")[2][:300])
+        if status in _OF_A_PROXY:
+            raise UnreachableError(f"{self.address} does not answer: what stands before it says {status}. Try again.")
         if status >= 500:
             cause = f"cannot do it ({status}): {said or 'it does not say why'}"
             raise InfrastructureError(

@@ -7,7 +7,7 @@ expressions; whether somebody is still alive is never read from them (see `longd
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from longdoc.errors import InfrastructureError
@@ -90,7 +90,7 @@ class State:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """How a run's process ended, as its owner saw it. `failing` is None where the run did not come to say."""
+    """How a run's process ended, as its owner saw it. `summary` is None where the run did not come to print one."""
 
     outcome: str
     exit_code: int | None
@@ -208,11 +208,6 @@ def from_json(fields: dict[str, Any]) -> State:
 def stamp(moment: datetime) -> str:
     """An instant as text, in UTC."""
     return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
-
-
-def just_before(moment: datetime) -> datetime:
-    """An instant after which `moment` is the next tick it can be."""
-    return moment - timedelta(seconds=1)
 
 
 def _plain(value: Any) -> Any:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from longdoc.cluster.jobs import Job, JobsClient, NoSuchJobError, UnreachableError
-from longdoc.errors import InfrastructureError, Interrupted, StartError
+from longdoc.errors import InfrastructureError, Interrupted, LongdocError, StartError
 from longdoc.records import display
 
 #: Seconds between two questions, and for how long a cluster that does not answer is asked again.
@@ -47,7 +47,8 @@ class Follower:
     def follow(self) -> Job:
         """Tell every line until the job has ended. Raises `InfrastructureError` where job or cluster are gone."""
         while True:
-            job = self._asked(lambda: self.client.job(self.job_id))
+            # A dashboard that fails, as one does while its GCS starts anew, says nothing about the job.
+            job = self._asked(lambda: self.client.job(self.job_id), (UnreachableError, InfrastructureError))
             if job.status != self._status and job.status == "PENDING":
                 self.note(f"Job {job.job_id} has not started yet: {job.message}")
             self._status = job.status
@@ -59,7 +60,7 @@ class Follower:
     def _tell(self, *, is_last: bool) -> int:
         """Hand on the lines that are new, whole ones only while more can come; returns the log's size."""
         try:
-            told = self._asked(lambda: self.client.logs(self.job_id))
+            told = self._asked(lambda: self.client.logs(self.job_id), (UnreachableError,))
         except InfrastructureError as error:
             if not is_last:
                 return 0  # the node that keeps the log may be starting; the job's state says whether it lives
@@ -71,8 +72,8 @@ class Follower:
         self._num_told = max(self._num_told, stop)
         return len(told)
 
-    def _asked(self, question: Callable[[], Answered]) -> Answered:
-        """An answer, after some tries where the cluster is out of reach."""
+    def _asked(self, question: Callable[[], Answered], passing: tuple[type[LongdocError], ...]) -> Answered:
+        """An answer, after some tries where the cluster fails in a way that may pass."""
         deadline, is_told = self.clock() + self.patience, False
         while True:
             try:
@@ -81,7 +82,7 @@ class Follower:
                 cause = f"{self.client.address} does not know job {self.job_id} any more"
                 action = "It was deleted, or the cluster was started anew. What it had committed stays; submit it again"
                 raise InfrastructureError(f"{cause}. {action}.") from None
-            except UnreachableError as error:
+            except passing as error:
                 if self.clock() >= deadline:
                     cause = f"{error} It was asked for {self.patience:g} s. The job may still run"
                     action = f"come back with: {come_back(self.client, self.job_id)}"
@@ -109,8 +110,8 @@ def how_it_ended(job: Job) -> str:
         return f"Job {job.job_id} was stopped. What it had committed stays; submitting it again takes up the rest."
     if job.exit_code in _OWN_CODES and job.exit_code:
         return f"Job {job.job_id} ended with exit code {job.exit_code}: {_OWN_CODES[job.exit_code]}."
-    said = display(job.message.partition("\n")[0][:500]) or "Ray does not say why"
-    return f"Job {job.job_id} was lost: {said} What it had committed stays; submit it again."
+    said = display(job.message.partition("\n")[0][:500]).rstrip(". ") or "Ray does not say why"
+    return f"Job {job.job_id} was lost: {said}. What it had committed stays; submit it again."
 
 
 def find_job(client: JobsClient, asked: str) -> Job:

@@ -301,6 +301,17 @@ def test_all_runs_are_told_to_end_before_any_is_waited_for(tmp_path, machine):
     assert [state(served).last_run.outcome for served in entries] == ["interrupted", "interrupted"]
 
 
+def test_a_sign_of_life_that_cannot_be_removed_stops_no_run(tmp_path, machine):
+    served = entry(tmp_path)
+    left = Journal(served.root, served.name).beat(0)
+    left.mkdir(parents=True)  # nobody may unlink a folder
+    service = machine.serving(served)
+    service.step()
+    machine.clock.wait(30)
+    service.step()
+    assert len(machine.works) == 1
+
+
 def test_a_fault_that_lasts_is_said_once(tmp_path, machine):
     (tmp_path / "out").write_text("a file where a folder should be")
     service = machine.serving(entry(tmp_path))

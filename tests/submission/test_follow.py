@@ -59,6 +59,24 @@ def test_a_cluster_that_is_away_for_a_while_is_waited_for() -> None:
     assert exit_code_of(job) == 3
 
 
+@pytest.mark.parametrize("status", [500, 502, 503, 504])
+def test_a_dashboard_that_fails_for_a_while_is_asked_again(status) -> None:
+    failing = [True]
+    with jobs_server(fails=lambda method, path: (status, "gcs is away") if failing else None) as server:
+        server.add("a", status="RUNNING")
+        watch = Watch(server, [lambda: None, failing.clear, lambda: server.end("a", 3)])
+        job = watch.follower.follow()
+    assert exit_code_of(job) == 3
+    assert len(watch.notes) == 1
+
+
+def test_a_dashboard_that_goes_on_failing_says_how_to_come_back() -> None:
+    with jobs_server(fails=lambda method, path: (500, "gcs is away")) as server:
+        watch = Watch(server, [])
+        with pytest.raises(InfrastructureError, match=r"gcs is away.*come back with: longdoc jobs wait a"):
+            watch.follower.follow()
+
+
 def test_a_cluster_that_stays_away_ends_the_following_and_says_how_to_come_back() -> None:
     with jobs_server(fails=lambda method, path: (0, "")) as server:
         watch = Watch(server, [])
@@ -111,8 +129,8 @@ def test_a_long_log_is_asked_for_less_often() -> None:
             130,
             "Job a was stopped. What it had committed stays; submitting it again takes up the rest.",
         ),
-        ("FAILED", None, 4, "Job a was lost: node died What it had committed stays; submit it again."),
-        ("FAILED", 137, 4, "Job a was lost: node died What it had committed stays; submit it again."),
+        ("FAILED", None, 4, "Job a was lost: node died. What it had committed stays; submit it again."),
+        ("FAILED", 137, 4, "Job a was lost: node died. What it had committed stays; submit it again."),
     ],
 )
 def test_an_end_is_the_code_of_the_run(status, code, exit_code, said) -> None:

@@ -222,6 +222,14 @@ def test_a_submission_that_did_not_arrive_is_an_error() -> None:
         JobsClient(server.url).submit("a", entrypoint="x", runtime_env={}, metadata={})
 
 
+def test_a_submission_of_which_nothing_is_known_names_the_job() -> None:
+    with (
+        jobs_server(fails=lambda method, path: (0, "")) as server,
+        pytest.raises(InfrastructureError, match=r"does not answer: .* Job a may have been started all the same"),
+    ):
+        JobsClient(server.url).submit("a", entrypoint="x", runtime_env={}, metadata={})
+
+
 def test_a_package_that_a_proxy_finds_too_large_is_said_so() -> None:
     with (
         jobs_server(fails=lambda method, path: (413, "") if method == "PUT" else None) as server,
