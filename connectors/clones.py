@@ -3,9 +3,9 @@
 Each address has a folder named by a hash of it, without credentials. Beside the repositories that
 `connectors.git_cache` keeps there lie `use`, which is locked as long as anything of the folder is read and whose time
 says when that was last, and `size`, the bytes that were measured after the last fetch: only what was fetched into is
-measured again. Owns these, the bound on all folders together (`$LONGDOC_CLONE_CACHE_SIZE`), and how a folder leaves:
-what was used longest ago first, what is in use never, renamed first and deleted then, so that no reader ever finds a
-part of one. Fetches nothing.
+measured again, by whoever makes room where that fetch was cut short. Owns these, the bound on all folders together
+(`$LONGDOC_CLONE_CACHE_SIZE`), and how a folder leaves: what was used longest ago first, what is in use never, renamed
+first and deleted then, so that no reader ever finds a part of one. Fetches nothing.
 """
 
 import contextlib
@@ -108,6 +108,12 @@ def healed(attempt: Callable[[Uses], Iterator[T]]) -> Iterator[T]:
             return
     with Uses() as uses:
         yield from itertools.islice(attempt(uses), num_given, None)
+
+
+def growing(address: Address) -> None:
+    """Forget the size of an address's folder, which is fetched into now: a process that is killed measures nothing."""
+    with contextlib.suppress(OSError):
+        (cache_place(address) / _SIZE).unlink(missing_ok=True)
 
 
 def grown(address: Address) -> None:

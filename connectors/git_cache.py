@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO
 
 from connectors.address import Address
-from connectors.clones import CLONES, Uses, cache_place, grown, is_at
+from connectors.clones import CLONES, Uses, cache_place, growing, grown, is_at
 from connectors.git import run
 from connectors.git_objects import missing_objects
 from connectors.remote import REMOTE, RemoteError, fetch, note
@@ -160,6 +160,7 @@ def _locked(address: Address) -> Iterator[None]:
         except OSError as error:
             raise _unwritable(folder, error) from error
         with file:
+            growing(address)
             try:
                 yield
             except BaseException:

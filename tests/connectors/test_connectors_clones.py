@@ -138,6 +138,19 @@ def test_only_what_was_fetched_into_is_measured(make: Make, monkeypatch: pytest.
     assert int((place(first) / "size").read_text()) > 50_000
 
 
+def test_what_a_killed_process_fetched_counts(make: Make) -> None:
+    first, second = make("first"), make("second")
+    open_ref(first)
+    dies = (
+        "import os, sys; from connectors.git_cache import _locked; from connectors.address import parse_address\n"
+        "with _locked(parse_address(sys.argv[1])):\n"
+        "    open(sys.argv[2], 'wb').write(bytes(700_000)); os._exit(9)"
+    )
+    subprocess.run([sys.executable, "-c", dies, first, place(first) / "objects" / "part"], check=False)
+    open_ref(second)
+    assert clones._known_size(place(first)) > 700_000
+
+
 def test_folders_from_before_uses_were_noted_have_a_time_and_a_size(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
