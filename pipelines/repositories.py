@@ -13,6 +13,7 @@ from longdoc.config import RunConfig
 from longdoc.records import Selection
 from longdoc.reporting import Reporter
 from longdoc.runs.record import RunSummary
+from longdoc.store.known import KnownCommits
 from pipelines.jobs import run_job
 from pipelines.sources import open_sources
 
@@ -43,5 +44,6 @@ def index_repositories(
         revision=revision,
         submodules=submodules,
         lfs=lfs,
+        known=KnownCommits(output),
     )
     return run_job(config, open_sources(repositories, selection), reporter)
