@@ -120,7 +120,10 @@ def is_of_this_machine(host: str) -> bool:
 
 def use_own_token() -> None:
     """Take the token that this user has, if any, unless RAY_AUTH_MODE says what to do."""
-    from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
+    try:
+        from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
+    except ImportError:
+        return  # a Ray before 2.59 asks RAY_AUTH_MODE alone
 
     maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
 

@@ -16,11 +16,13 @@ def describe(address: str) -> dict[str, Any]:
     Keys: `ray`, `python`, `is_here`; or `refused` where a token is missing or wrong, or `problem`.
     """
     import ray
-    from ray._common.usage.usage_lib import get_cluster_metadata
-    from ray._private.services import find_node_ids
-    from ray._raylet import GcsClient  # type: ignore[attr-defined]  # compiled, without stubs
 
     try:
+        # None of these is public: another Ray may have them elsewhere, and that is told then.
+        from ray._common.usage.usage_lib import get_cluster_metadata
+        from ray._private.services import find_node_ids
+        from ray._raylet import GcsClient  # type: ignore[attr-defined]  # compiled, without stubs
+
         client = GcsClient(address=address)
         metadata = get_cluster_metadata(client)
         alive = {node_id.hex() for node_id, node in client.get_all_node_info(timeout=5).items() if node.state == 0}

@@ -4,6 +4,7 @@ import contextlib
 import http.server
 import platform
 import socket
+import sys
 import threading
 import time
 
@@ -12,6 +13,7 @@ import ray
 
 from longdoc.cluster import address
 from longdoc.cluster.address import check_told, find_cluster, resolved
+from longdoc.cluster.gcs_probe import describe
 from longdoc.errors import StartError
 
 TAKES = "--address takes HOST:PORT of a cluster's GCS (the port of `ray start --head --port`, 6379 by default)"
@@ -176,3 +178,14 @@ def test_a_token_is_shown_to_this_machine_alone(monkeypatch):
     find_cluster("127.0.0.2:6379")
     find_cluster("localhost:6379")
     assert len(shown) == 2
+
+
+def test_a_ray_that_finds_no_token_by_itself_is_left_to_its_variable(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray._private.authentication.authentication_token_setup", None)
+    address.use_own_token()
+
+
+def test_a_ray_without_what_the_probe_asks_for_is_a_problem_and_no_crash(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray._common.usage.usage_lib", None)
+    told = describe("127.0.0.1:1")
+    assert told["problem"].startswith("ModuleNotFoundError: import of ray._common.usage.usage_lib")
