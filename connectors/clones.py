@@ -26,7 +26,8 @@ from typing import TypeVar
 from connectors.address import Address
 from connectors.git import DamagedError
 from connectors.remote import note
-from longdoc.files import cache_folder, cache_size, make_folder, replace_file, shown_size
+from longdoc.files import cache_folder, make_folder, replace_file
+from longdoc.sizes import cache_size, format_bytes
 
 T = TypeVar("T")
 CLONES = "LONGDOC_CLONE_CACHE_SIZE"
@@ -132,7 +133,7 @@ def grown(address: Address) -> None:
 @functools.cache
 def _say_too_large(uri: str, num_bytes: int, most: int) -> None:
     note(
-        f"{uri} alone takes {shown_size(num_bytes)} in the cache of clones, more than its {shown_size(most)} "
+        f"{uri} alone takes {format_bytes(num_bytes)} in the cache of clones, more than its {format_bytes(most)} "
         f"({CLONES}); it stays until another repository is fetched"
     )
 
@@ -160,10 +161,10 @@ def _make_room(most: int) -> None:
             evicted.append(clone)
     if evicted:
         names = ", ".join(clone.place.name.rpartition("-")[0] for clone in evicted)
-        freed = shown_size(sum(clone.num_bytes for clone in evicted))
+        freed = format_bytes(sum(clone.num_bytes for clone in evicted))
         note(
             f"removed what was used longest ago from the cache of clones, {freed}, to keep it below "
-            f"{shown_size(most)} ({CLONES}): {names}"
+            f"{format_bytes(most)} ({CLONES}): {names}"
         )
 
 

@@ -24,7 +24,8 @@ from connectors.git import run
 from connectors.git_objects import missing_objects
 from connectors.remote import REMOTE, RemoteError, fetch, note
 from longdoc.errors import InfrastructureError
-from longdoc.files import cache_size, make_folder
+from longdoc.files import make_folder
+from longdoc.sizes import cache_size
 
 ALL_HISTORY = 2**31 - 1  # what git takes for "without end"
 ALL_REFS = ("+refs/heads/*:refs/longdoc/heads/*", "+refs/tags/*:refs/longdoc/tags/*")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from longdoc.errors import DocumentError
 from longdoc.model.layers import LayerShape
 from longdoc.model.local import LocalModel
+from longdoc.sizes import format_bytes
 
 #: A tile of logits in float32 fills at most this many bytes.
 LOGITS_TILE_BYTES = 16 << 20
@@ -220,12 +221,3 @@ def stall_seconds(shape: ModelShape, num_tokens: int, num_ranks: int) -> float:
 
 def _wait(flops: float) -> float:
     return min(LONGEST_WAIT, max(SHORTEST_WAIT, flops / SLOW_FLOPS))
-
-
-def format_bytes(count: float) -> str:
-    """A number of bytes for people, in binary units."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(count) < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"

@@ -8,12 +8,9 @@ SQLite writes, and what pip and zipfile unpack. Object stores and remote sources
 import contextlib
 import hashlib
 import os
-import re
 import secrets
 from pathlib import Path
 from typing import BinaryIO
-
-from longdoc.errors import StartError
 
 _CHUNK = 1 << 20
 
@@ -117,36 +114,6 @@ def cache_folder() -> Path:
         return Path(chosen)
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "longdoc"
-
-
-#: What the parts of the cache folder may take, each by the environment variable that says otherwise.
-CACHE_SIZES = {"LONGDOC_CLONE_CACHE_SIZE": 20 << 30, "LONGDOC_TOKEN_CACHE_SIZE": 4 << 30}
-_SIZE = re.compile(r"(?P<count>\d+(?:\.\d+)?)\s*(?P<prefix>[KMGT]?)(?P<binary>I?)B?", re.IGNORECASE)
-_PREFIXES = " KMGT"
-
-
-def cache_size(name: str) -> int:
-    """The bytes that a part of the cache folder may take: what the variable `name` says, else a default.
-
-    Raises `StartError` where it says no size.
-    """
-    text = os.environ.get(name, "").strip()
-    if not text:
-        return CACHE_SIZES[name]
-    size = _SIZE.fullmatch(text)
-    if size is None or (size["binary"] and not size["prefix"]):
-        raise StartError(f"{name}={text!r} is not a size. Write it as 500MB, 20GiB or a number of bytes.")
-    base = 1024 if size["binary"] else 1000
-    return int(float(size["count"]) * base ** _PREFIXES.index(size["prefix"].upper() or " "))
-
-
-def shown_size(num_bytes: float) -> str:
-    """A number of bytes for people, in binary units as `cache_size` reads them."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if num_bytes < 1024:
-            return f"{num_bytes:.0f} {unit}" if unit == "B" else f"{num_bytes:.1f} {unit}"
-        num_bytes /= 1024
-    return f"{num_bytes:.1f} TiB"
 
 
 class HashingFile:

@@ -11,7 +11,6 @@ from longdoc.estimate import (
     bytes_per_token,
     check_capacity,
     fits_now,
-    format_bytes,
     forward_seconds_bound,
     smallest_ring,
     stall_seconds,
@@ -121,16 +120,6 @@ def test_patience_has_a_floor_and_a_ceiling():
     assert forward_seconds_bound(SHAPE, 1, 1) == stall_seconds(SHAPE, 1, 1) == 120
     assert forward_seconds_bound(SHAPE, 10**9, 1) == 86_400
     assert 120 < stall_seconds(SHAPE, 10**7, 1) < 86_400
-
-
-def test_bytes_are_told_in_binary_units():
-    assert [format_bytes(n) for n in (0, 1023, 1024, 3 << 29, 5 << 40)] == [
-        "0 B",
-        "1023 B",
-        "1.0 KiB",
-        "1.5 GiB",
-        "5.0 TiB",
-    ]
 
 
 def test_on_cuda_no_process_counts():

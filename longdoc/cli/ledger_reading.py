@@ -13,8 +13,8 @@ import click
 
 from longdoc.cli.printing import plural, short_name
 from longdoc.errors import DocumentError, ensure
-from longdoc.estimate import format_bytes
 from longdoc.records import Document, DocumentRef, Segment, Source, StreamingRef, Unreadable, head_of
+from longdoc.sizes import format_bytes
 
 #: Tokens of a segment's text in UTF-8; None where the vocabulary cannot express it.
 CountTokens = Callable[[bytes], int | None]

@@ -99,7 +99,7 @@ def _print(forecasts: "list[DocumentForecast]") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from longdoc.estimate import format_bytes
+    from longdoc.sizes import format_bytes
 
     table = Table(
         "document", "bytes", "tokens", "segments", "spans", "ring", "a rank", "smallest ring", "seconds", box=None

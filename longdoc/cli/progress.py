@@ -18,10 +18,10 @@ from rich.progress import Progress as Bars
 from rich.table import Table
 
 from longdoc.cli.printing import plural, printable, printable_lines, short_name
-from longdoc.estimate import format_bytes
 from longdoc.records import DocumentRef
 from longdoc.reporting import Fault, Progress, Reporter
 from longdoc.runs.record import RunSummary
+from longdoc.sizes import format_bytes
 
 #: Seconds between two plain progress lines of one document.
 PLAIN_SECONDS = 10.0

@@ -90,7 +90,7 @@ def submit(
 
 def _print_package(cargo: "Cargo", package: "Package") -> None:
     """What would be uploaded, the largest first, before it is."""
-    from longdoc.estimate import format_bytes
+    from longdoc.sizes import format_bytes
 
     for path, reason in cargo.skipped:
         click.echo(printable(f"skipped {path}: {reason}"), err=True)

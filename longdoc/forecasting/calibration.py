@@ -16,12 +16,13 @@ import longdoc
 from longdoc.bench.facts import processor
 from longdoc.cluster.placement import RingSpec
 from longdoc.errors import InfrastructureError
-from longdoc.estimate import ModelShape, format_bytes
+from longdoc.estimate import ModelShape
 from longdoc.forecasting.costs import PairRate, Rates, kinds_of, mask_of
 from longdoc.kept import code_sha256, keep, kept
 from longdoc.machine import bytes_for_a_rank, num_cores
 from longdoc.model.layers import LayerShape
 from longdoc.model.local import LocalModel
+from longdoc.sizes import format_bytes
 
 if TYPE_CHECKING:
     from longdoc.bench.processes import Contestant

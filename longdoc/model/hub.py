@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from longdoc.errors import ModelError
-from longdoc.estimate import format_bytes
 from longdoc.files import make_folder, sha256_file
 from longdoc.model.cached import Provenance, Report, publish, remember, writing
 from longdoc.model.hub_errors import explained, quiet
@@ -27,6 +26,7 @@ from longdoc.model.local import configurations
 from longdoc.model.refusals import refuse_by_configuration
 from longdoc.model.registry import MARKER, models_folder
 from longdoc.records import display, fingerprint
+from longdoc.sizes import format_bytes
 
 PREFIX = "hf:"
 _REPOSITORY = r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?"

@@ -11,7 +11,7 @@ from longdoc.cluster.placement import GPU_RESERVE_BYTES, INGEST_CPUS, Capacity, 
 from longdoc.cluster.rooms import ClusterRing
 from longdoc.config import RunConfig
 from longdoc.errors import clean_up
-from longdoc.estimate import ModelShape, format_bytes, smallest_ring
+from longdoc.estimate import ModelShape, smallest_ring
 from longdoc.gpus import visible_gpus
 from longdoc.machine import bytes_for_a_rank, num_cores
 from longdoc.model.local import LocalModel
@@ -21,6 +21,7 @@ from longdoc.reporting import Reporter
 from longdoc.ring.kernels import choose_kernel
 from longdoc.ring.mask import Mask
 from longdoc.ring.plan import check_carries
+from longdoc.sizes import format_bytes
 from longdoc.store.commit import OutputStore
 from longdoc.store.schemas import OutputIdentity
 

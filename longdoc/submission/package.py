@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import IO, BinaryIO
 
 from longdoc.errors import StartError
-from longdoc.estimate import format_bytes
 from longdoc.records import display
+from longdoc.sizes import format_bytes
 from longdoc.submission.cargo import CargoFile
 
 #: What Ray stores of one package at most (GCS_STORAGE_MAX_SIZE and DASHBOARD_CLIENT_MAX_SIZE in Ray, 100 MiB each).

@@ -20,8 +20,8 @@ from types import TracebackType
 
 import numpy as np
 
-from longdoc.files import cache_size
 from longdoc.records import Int32s
+from longdoc.sizes import cache_size
 
 _LOG = logging.getLogger(__name__)
 TOKENS = "LONGDOC_TOKEN_CACHE_SIZE"

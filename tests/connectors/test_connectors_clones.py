@@ -19,7 +19,6 @@ from connectors.address import parse_address
 from connectors.clones import Uses, grown
 from connectors.repository import RepositoryRef
 from longdoc.errors import StartError
-from longdoc.files import cache_size, shown_size
 
 
 @pytest.fixture(autouse=True)
@@ -201,24 +200,6 @@ def test_who_waits_for_a_folder_that_is_evicted_meanwhile_gets_the_new_one(make:
     assert open_ref(uri).read() == before
 
 
-@pytest.mark.parametrize(
-    ("text", "num_bytes"),
-    [
-        ("500MB", 500_000_000),
-        ("20GiB", 20 << 30),
-        ("1.5 kB", 1500),
-        ("12", 12),
-        ("0", 0),
-        ("7B", 7),
-        ("2t", 2 * 10**12),
-        ("", 20 << 30),
-    ],
-)
-def test_sizes(monkeypatch: pytest.MonkeyPatch, text: str, num_bytes: int) -> None:
-    monkeypatch.setenv("LONGDOC_CLONE_CACHE_SIZE", text)
-    assert cache_size("LONGDOC_CLONE_CACHE_SIZE") == num_bytes
-
-
 @pytest.mark.parametrize("text", ["much", "-1", "5XB", "1e9", "5 iB", "GB"])
 def test_what_is_no_size_is_refused_before_anything_is_fetched(
     make: Make, monkeypatch: pytest.MonkeyPatch, text: str
@@ -229,10 +210,6 @@ def test_what_is_no_size_is_refused_before_anything_is_fetched(
     assert str(caught.value) == (
         f"LONGDOC_CLONE_CACHE_SIZE={text!r} is not a size. Write it as 500MB, 20GiB or a number of bytes."
     )
-
-
-def test_sizes_are_shown_as_they_are_written() -> None:
-    assert [shown_size(n) for n in (5, 1536, 20 << 30, 3 << 40)] == ["5 B", "1.5 KiB", "20.0 GiB", "3.0 TiB"]
 
 
 def test_downloads_of_lfs_count_and_stay_while_they_are_read(
