@@ -21,7 +21,11 @@ from connectors.stdin import StdinRef
 from longdoc.errors import SourceError
 from longdoc.records import DocumentRef, Source, Unreadable, display
 
-_CONFIG = b"[core]\n\trepositoryformatversion = 0\n\tbare = true\n"
+# By the length of its object ids, see gitrepository-layout(5) and git-config(1), extensions.objectFormat.
+_CONFIGS = {
+    40: b"[core]\n\trepositoryformatversion = 0\n\tbare = true\n",
+    64: b"[core]\n\trepositoryformatversion = 1\n\tbare = true\n[extensions]\n\tobjectformat = sha256\n",
+}
 _BRANCH = "refs/heads/longdoc"
 # A name becomes one of an archive's members and a folder elsewhere.
 _PLAIN_NAME = re.compile(r"[^/\\\x00-\x1f\x7f\ud800-\udfff]+")
@@ -88,7 +92,7 @@ def _pack_commit(ref: RepositoryRef, folder: Path, files: list[PackedFile]) -> d
     git_dir = f"{name}/.git"
     small = {
         "HEAD": f"ref: {_BRANCH}\n".encode(),
-        "config": _CONFIG,
+        "config": _CONFIGS[len(ref.version)],
         "shallow": f"{ref.version}\n".encode(),
         _BRANCH: f"{ref.version}\n".encode(),
     }

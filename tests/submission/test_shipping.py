@@ -79,6 +79,20 @@ def identity(ref):
     return ref.doc_id, ref.version, ref.connector_version, ref.kind, ref.source_uri, ref.num_bytes_source
 
 
+def test_a_repository_that_speaks_sha256_arrives(tmp_path: Path, ship) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "a.py").write_text("x = 1\n")
+    git(project, "init", "-q", "-b", "main", "--object-format=sha256")
+    git(project, "add", ".")
+    git(project, "commit", "-q", "-m", "one")
+    (at_home,) = documents([project], Selection())
+    text = at_home.read().text
+    (there,) = documents(ship(project).arguments, Selection())
+    assert identity(there) == identity(at_home)
+    assert there.read().text == text
+
+
 @pytest.mark.parametrize(
     ("names", "selection"),
     [
