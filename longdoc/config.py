@@ -185,7 +185,9 @@ def read_toml(path: Path, subject: str) -> dict[str, Any]:
             return tomllib.load(file)
     except FileNotFoundError:
         raise StartError(f"{subject}: no such file.") from None
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise StartError(f"{subject}: cannot be read: {error.strerror or error}.") from None
+    except ValueError as error:
         # Both a syntax error and text that is not UTF-8 are ValueErrors.
         raise StartError(f"{subject}: cannot be read as TOML: {error}.") from None
 

@@ -142,6 +142,9 @@ def _check_address(named: Named) -> None:
 
 
 def _check_remote(path: str) -> None:
+    if is_address(path):
+        cause = f"--remote-path {shown(path)} is an address, and it takes a path."
+        raise SourceError(f"{cause} Name the address as a SOURCE: it goes by its name.")
     if not os.path.isabs(path) or "\0" in path or "\n" in path:  # noqa: PTH117
         cause = f"--remote-path {display(path)} is no absolute path."
         raise SourceError(f"{cause} It is taken as it stands on the cluster's nodes: write it from the root.")

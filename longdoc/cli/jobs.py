@@ -1,18 +1,19 @@
 """`longdoc jobs list|status|logs|stop|wait`: the submitted runs of a Ray cluster."""
 
+import contextlib
 import datetime as dt
 import json
 import os
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from longdoc.cli.printing import printable
+from longdoc.cli.printing import plural, printable
 from longdoc.errors import InfrastructureError, Interrupted, StartError
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def list_command(address: str | None, show_all: bool, as_json: bool) -> None:
         click.echo(json.dumps([_as_json(job) for job in shown], indent=2))
         return
     if not shown:
-        others = f"; {len(found)} of others, which --all shows" if found else ""
+        others = f"; --all shows {plural(len(found), 'other job')}" if found else ""
         click.echo(f"No run was submitted{others}.")
     for job in shown:
         click.echo(printable("  ".join(_row(job))))
@@ -112,7 +113,8 @@ def logs_command(job_id: str, address: str | None, follow: bool) -> None:
     client = client_of(address)
     job = find_job(client, job_id)
     if follow:
-        _followed(client, job.job_id, _echo)
+        with _left_alone(client, job.job_id):
+            _followed(client, job.job_id, _echo)
         return
     for line in client.logs(job.job_id).splitlines():
         _echo(line)
@@ -168,27 +170,36 @@ def watch(client: "JobsClient", job_id: str, *, to_stderr: bool) -> int:
         else:
             _echo(line, to_stderr=to_stderr)
 
-    if not console.is_terminal:
-        job = _followed(client, job_id, show)
-    else:
-        with console.status(f"job {job_id}") as status:
+    with _left_alone(client, job_id):
+        if not console.is_terminal:
+            job = _followed(client, job_id, show)
+        else:
+            with console.status(f"job {job_id}") as status:
 
-            def move(line: str) -> None:
-                if _PROGRESS.fullmatch(line):
-                    status.update(Text(printable(line)))
-                else:
-                    show(line)
+                def move(line: str) -> None:
+                    if _PROGRESS.fullmatch(line):
+                        status.update(Text(printable(line)))
+                    else:
+                        show(line)
 
-            job = _followed(client, job_id, move)
+                job = _followed(client, job_id, move)
     _note(how_it_ended(job))
     return exit_code_of(job)
 
 
 def _followed(client: "JobsClient", job_id: str, line: Callable[[str], None]) -> "Job":
-    from longdoc.submission.follow import Follower, come_back
+    from longdoc.submission.follow import Follower
+
+    return Follower(client=client, job_id=job_id, line=line, note=_note).follow()
+
+
+@contextlib.contextmanager
+def _left_alone(client: "JobsClient", job_id: str) -> Iterator[None]:
+    """Ctrl-C in the block ends the following: said once nothing moves on the terminal, which would break the line."""
+    from longdoc.submission.follow import come_back
 
     try:
-        return Follower(client=client, job_id=job_id, line=line, note=_note).follow()
+        yield
     except KeyboardInterrupt:
         _note(f"Job {job_id} runs on. Come back with: {come_back(client, job_id)}")
         # Not `Interrupted`: that is said of a run, and this one goes on.
@@ -205,7 +216,13 @@ def _note(message: str) -> None:
 
 def _row(job: "Job") -> tuple[str, ...]:
     output, sources = _facts(job)
-    return job.job_id, f"{job.status:9}", f"{_age(job):>6}", f"{sources:>4} sources", output or job.entrypoint
+    return (
+        job.job_id,
+        f"{job.status:9}",
+        f"{_age(job):>6}",
+        f"{sources:>4} {'source' if sources == '1' else 'sources'}",
+        output or job.entrypoint,
+    )
 
 
 def _facts(job: "Job") -> tuple[str, str]:

@@ -44,7 +44,9 @@ def validate(file: Path) -> None:
 
 @schedule.command(name="next", short_help="Show when each entry is due next.")
 @_FILE
-@click.option("--count", type=click.IntRange(min=1), default=3, show_default=True, help="Ticks of each entry.")
+@click.option(
+    "--count", type=click.IntRange(min=1), default=3, show_default="3", metavar="N", help="Ticks of each entry."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def next_command(file: Path, *, count: int, as_json: bool) -> None:
     """Show the next ticks of each entry of FILE, in the entry's zone and in UTC."""

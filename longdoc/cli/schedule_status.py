@@ -64,7 +64,8 @@ def _ended(entry: Entry, last: LastRun) -> str:
         counts = f"; {last.num_planned} planned, {last.num_committed} committed, {last.num_quarantined} quarantined"
     what = "by hand" if last.tick is None else f"tick {_local(entry, last.tick)}"
     attempt = f", attempt {last.attempt}" if last.attempt > 1 else ""
-    return f"{last.outcome}{code}, {what}{attempt}, {last.seconds:.1f} s on {last.host}{counts}"
+    ended = _local(entry, last.ended_at)
+    return f"{last.outcome}{code} at {ended}, {what}{attempt}, {last.seconds:.1f} s on {last.host}{counts}"
 
 
 def _running(entry: Entry, journal: Journal, running: Running) -> str:

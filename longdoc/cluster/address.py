@@ -56,11 +56,12 @@ def resolved(asked: str) -> str:
                 "--address auto: RAY_ADDRESS names no Ray cluster, and no `ray start` of this machine is on record. "
                 "Start one (`ray start --head`), name one (--address HOST:PORT), or leave --address out."
             )
-        return _checked(found, "RAY_ADDRESS" if os.environ.get("RAY_ADDRESS") else "--address auto")
-    return _checked(asked, "--address")
+        return check_form(found, "RAY_ADDRESS" if os.environ.get("RAY_ADDRESS") else "--address auto")
+    return check_form(asked)
 
 
-def _checked(address: str, option: str) -> str:
+def check_form(address: str, option: str = "--address") -> str:
+    """The address, if it is HOST:PORT. Raises `StartError` for anything else; asks nobody."""
     parts = _ADDRESS.fullmatch(address)
     if parts is not None and 0 < int(parts["port"]) < 65536:
         return address
@@ -71,7 +72,7 @@ def _checked(address: str, option: str) -> str:
     else:
         why = "this is neither HOST:PORT nor auto"
     # It may hold a password.
-    shown = "" if "@" in address else f" {display(address)}"
+    shown = "" if "@" in address else " " + (display(address) or "''")
     raise StartError(f"{option}{shown}: {why}. {_TAKES}; run on one of its nodes, or use `longdoc submit`.")
 
 

@@ -70,7 +70,7 @@ class Job:
 
 def parse_address(address: str) -> str:
     """The address of a Jobs API without a slash at its end. Raises `StartError` for anything else, with the reason."""
-    shown = display(re.sub(r"(?<=://)\S*@", "", address))
+    shown = display(re.sub(r"(?<=://)\S*@", "", address)) or "''"
     if "@" in address.partition("://")[2].partition("/")[0]:
         raise StartError(f"--address {shown} carries a name or a password. Leave them out. {_HOW_TO_SET}.")
     if address.startswith("ray://"):

@@ -5,18 +5,24 @@ Owns its options (those of `longdoc run` by the same names, and `cron`, `timezon
 file's own folder. Refuses standard input as a source, and two entries that would write two models to one output.
 """
 
+import contextlib
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from longdoc.cluster.address import check_form
 from longdoc.config import COUNT, FLAG, JOB_OPTIONS, TEXT, RunConfig, checked_option, read_toml
 from longdoc.errors import StartError
+from longdoc.model.sources import check_name
 from longdoc.records import display
 from longdoc.scheduling.cron import Cron, clock_remarks, parse_cron, parse_zone
+from longdoc.store.output import check_ours
 from longdoc.store.publish import local_folder
+from longdoc.store.schemas import OUTPUTS
 
 #: Options of an entry beside those of a run, and what their values are. Seconds are whole.
 ENTRY_OPTIONS = {
@@ -37,7 +43,8 @@ KINDS = ("auto", "book", "repository")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _ENTRIES = "entries"
 # What decides which model and which tables an output holds.
-_OF_THE_OUTPUT = ("model", "outputs")
+_DEFAULT_MODEL = str(next(each.default for each in fields(RunConfig) if each.name == "model"))
+_OF_THE_OUTPUT = {"model": _DEFAULT_MODEL, "outputs": OUTPUTS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +67,8 @@ class Entry:
 
     @property
     def root(self) -> Path:
-        """The output's folder."""
-        return local_folder(str(self.folder / self.output))
+        """The output's folder, one path for one folder however it is written."""
+        return _root(self.folder, self.output)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,13 +197,9 @@ class _Reading:
         if output is None:
             self.problems.append(f"{where}: it has no output; name the folder to write to.")
             return ""
-        try:
-            root = local_folder(output if "://" in output else str(self._folder / output))
+        with self._noted(where):
             # The scheduler writes below the output before a run does, and must not write into anything else.
-            if root.exists() and not (root / "_longdoc").is_dir() and any(root.iterdir()):
-                raise StartError(f"{display(output)} is not empty and not an output of longdoc. Choose another folder.")
-        except (StartError, OSError) as error:
-            self.problems.append(f"{where}: {error}")
+            check_ours(str(_root(self._folder, output)))
         return output
 
     def _check_run(self, where: str, output: str, options: Mapping[str, Any]) -> None:
@@ -208,8 +211,23 @@ class _Reading:
             chosen["ring_size"] = None
         if "outputs" in chosen:
             chosen["outputs"] = tuple(chosen["outputs"])
-        try:
+        with self._noted(where):
             RunConfig(output=output, **chosen)
+        with self._noted(where):
+            if chosen.get("address", "auto") != "auto":
+                check_form(chosen["address"])
+        with self._noted(where):
+            self._check_model(chosen.get("model", _DEFAULT_MODEL))
+
+    def _check_model(self, model: str) -> None:
+        """Raise `ModelError` for what is no name; a folder or file may be on storage that comes later."""
+        if not model.startswith(("/", "~", ".")) and ("\0" in model or not (self._folder / model).exists()):
+            check_name(model)
+
+    @contextlib.contextmanager
+    def _noted(self, where: str) -> Iterator[None]:
+        try:
+            yield
         except StartError as error:
             self.problems.append(f"{where}: {error}")
 
@@ -223,14 +241,18 @@ class _Reading:
         first: dict[Path, Entry] = {}
         for entry in entries:
             other = first.setdefault(entry.root, entry)
-            for name in _OF_THE_OUTPUT:
-                ours, theirs = (_shown(each.options.get(name)) for each in (entry, other))
+            for name, default in _OF_THE_OUTPUT.items():
+                ours, theirs = (_shown(each.options.get(name, default)) for each in (entry, other))
                 if ours != theirs:
                     cause = f"it has {name} {ours}, and entry {other.name}, which writes to the same output, {theirs}"
                     self.problems.append(f"entry {entry.name}: {cause}. Give each an output of its own.")
 
 
+def _root(folder: Path, output: str) -> Path:
+    local_folder(output)
+    # Not Path.absolute, which keeps `..`: two entries of one output must be seen to be that.
+    return Path(os.path.realpath(folder / Path(output)))
+
+
 def _shown(value: Any) -> str:
-    if value is None:
-        return "by default"
     return value if isinstance(value, str) else ",".join(sorted(value))

@@ -52,6 +52,17 @@ def read_output(output: str) -> tuple[Places, OutputIdentity]:
     return places, _parse(output, held)
 
 
+def check_ours(output: str) -> None:
+    """Raise `OutputError` where the output stands and a run could not go on with it; makes and writes nothing."""
+    try:
+        _refuse_foreign(output, Places(root=local_folder(output)))
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        cause = error.strerror or str(error)
+        raise OutputError(f"{display(output)} cannot be an output: {cause}. Choose another folder.") from error
+
+
 def _refuse_foreign(output: str, places: Places) -> None:
     # A run killed while it made the output leaves `_longdoc` without output.json; that is still ours.
     names = {entry.name for entry in places.root.iterdir()}

@@ -22,11 +22,14 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 
 
 def local_folder(output: str) -> Path:
-    """The folder that `output` names. Raises `OutputError` for an object store, another URL or a path without UTF-8."""
+    """The folder that `output` names. Raises `OutputError` for an object store, another URL and what is no path."""
     if scheme := _SCHEME.match(output):
         raise OutputError(
             f"{display(output)}: outputs at {scheme.group()} are not supported yet. Give a local folder with --output."
         )
+    if not output or "\0" in output:
+        # As a path the empty text would be the current folder.
+        raise OutputError(f"'{display(output)}' names no folder. Give one with --output.")
     folder = Path(output).absolute()
     try:
         str(folder).encode("utf-8")

@@ -50,7 +50,9 @@ class Follower:
             # A dashboard that fails, as one does while its GCS starts anew, says nothing about the job.
             job = self._asked(lambda: self.client.job(self.job_id), (UnreachableError, InfrastructureError))
             if job.status != self._status and job.status == "PENDING":
-                self.note(f"Job {job.job_id} has not started yet: {job.message}")
+                # Ray begins its reason with these words.
+                reason = display(job.message.removeprefix("Job has not started yet.").strip()) or "Ray does not say why"
+                self.note(f"Job {job.job_id} has not started yet: {reason}")
             self._status = job.status
             size = self._tell(is_last=job.has_ended)
             if job.has_ended:

@@ -40,9 +40,7 @@ def test_an_empty_list_says_so(here) -> None:
     with jobs_server() as server:
         assert here("jobs", "list", "--address", server.url).out == "No run was submitted.\n"
         server.add("raysubmit_x")
-        assert here("jobs", "list", "--address", server.url).out == (
-            "No run was submitted; 1 of others, which --all shows.\n"
-        )
+        assert here("jobs", "list", "--address", server.url).out == ("No run was submitted; --all shows 1 other job.\n")
 
 
 def test_the_status_tells_the_end_without_the_log_in_rays_message(here) -> None:

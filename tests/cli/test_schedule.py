@@ -99,8 +99,8 @@ def test_status_tells_the_last_run_what_fails_and_what_was_skipped(here, file):
     seen(file, ran(start=start, outcome="quarantined", code=3, summary=summary))
     lines = here("schedule", "status", file).out.splitlines()
     assert (
-        "  last     quarantined (exit code 3), tick 2027-01-10 02:30:00 CET, attempt 2, 12.3 s on box; 2 planned, "
-        "1 committed, 1 quarantined"
+        "  last     quarantined (exit code 3) at 2027-01-10 02:30:12 CET, tick 2027-01-10 02:30:00 CET, attempt 2, "
+        "12.3 s on box; 2 planned, 1 committed, 1 quarantined"
     ) in lines
     assert "  failing  https://h/x since 2027-01-10 02:30:00 CET: not_opened: it does not let us in" in lines
     assert "  skipped  1, the last at 2027-01-10 02:31:00 CET: a run still went on" in lines

@@ -142,6 +142,8 @@ def test_without_an_address_of_a_jobs_api_nothing_starts(here, monkeypatch, valu
         (("alice.txt", "--span-tokens", "0"), "--span-tokens is 0"),
         (("alice.txt", "-o", "out"), "out is relative"),
         (("--remote-path", "books"), "--remote-path books is no absolute path"),
+        (("--remote-path", f"https://me:{SECRET}@example.org/a/b"), "--remote-path https://example.org/a/b is an addr"),
+        (("alice.txt", "-o", ""), "'' names no folder"),
         (("missing.txt",), "No such file or folder: 'missing.txt'"),
         ((f"https://me:{SECRET}@example.org/a/b",), "carries a name or a password"),
         (("@list.txt",), "list.txt, line 2: https://example.org/a/b carries a name or a password"),

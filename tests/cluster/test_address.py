@@ -83,8 +83,9 @@ def test_auto_without_a_cluster_says_how_to_get_one():
     ],
 )
 def test_what_is_no_address_of_a_gcs_is_refused_by_what_it_is(asked, why):
+    shown = asked or "''"
     assert refusal(resolved, asked) == (
-        f"--address {asked}: {why}. {TAKES}; run on one of its nodes, or use `longdoc submit`."
+        f"--address {shown}: {why}. {TAKES}; run on one of its nodes, or use `longdoc submit`."
     )
 
 

@@ -81,8 +81,8 @@ def test_every_mistake_is_told_at_once(tmp_path):
         (
             f'[entries.a]\n{ENTRY}[entries.b]\n{ENTRY}model = "tiny-random"\n',
             (
-                "entry b: it has model tiny-random, and entry a, which writes to the same output, by default. Give "
-                "each an output of its own."
+                "entry b: it has model tiny-random, and entry a, which writes to the same output, "
+                "smollm2-135m-instruct. Give each an output of its own."
             ),
         ),
     ],
@@ -105,9 +105,41 @@ def test_two_entries_of_one_output_and_one_model_are_well(tmp_path):
 def test_a_folder_that_holds_something_else_is_no_output(tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.doc").touch()
-    assert mistakes(tmp_path, f"[entries.a]\n{ENTRY}") == [
-        "entry a: out is not empty and not an output of longdoc. Choose another folder."
-    ]
+    (mistake,) = mistakes(tmp_path, f"[entries.a]\n{ENTRY}")
+    assert mistake.startswith(f"entry a: {tmp_path / 'out'} is not empty and not an output of longdoc. Choose an empty")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["thesis.doc"]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('output = ""', "'' names no folder"),
+        (r'output = "a\u0000b"', "names no folder"),
+        ('output = "s.toml"', "s.toml cannot be an output: Not a directory."),
+        ('output = "s.toml/x"', "x cannot be an output: Not a directory."),
+        ('address = "http://me:hunter2@h:8265"', "--address: http is the Jobs API's"),
+        ('address = "h"', "--address h: this is neither HOST:PORT nor auto"),
+        ('address = ""', "--address '': this is neither"),
+        ('model = "tiny-randon"', "unknown model 'tiny-randon'"),
+    ],
+)
+def test_what_would_refuse_every_run_is_a_mistake_of_the_file(tmp_path, line, said):
+    entry = "\n".join(each for each in ENTRY.splitlines() if each.split()[0] != line.split()[0])
+    (mistake,) = mistakes(tmp_path, f"[entries.a]\n{entry}\n{line}\n")
+    assert said in mistake
+    assert "hunter2" not in mistake
+
+
+def test_one_output_is_known_by_any_of_its_paths(tmp_path):
+    (tmp_path / "other").symlink_to("out")
+    for path in ("x/../out", "./out/", str(tmp_path / "out"), "other"):
+        text = f'[entries.a]\n{ENTRY}[entries.b]\n{ENTRY}model = "tiny-random"\n'.replace('"out"', f'"{path}"', 1)
+        assert "writes to the same output" in mistakes(tmp_path, text)[0]
+
+
+def test_a_default_that_is_written_out_is_the_default(tmp_path):
+    same = 'model = "smollm2-135m-instruct"\noutputs = ["logprobs", "embeddings"]\n'
+    assert len(read(tmp_path, f"[entries.a]\n{ENTRY}[entries.b]\n{ENTRY}{same}").entries) == 2
 
 
 def test_a_password_is_in_no_message(tmp_path):

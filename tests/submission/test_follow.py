@@ -42,7 +42,7 @@ def test_each_line_is_told_once_and_whole() -> None:
         watch = Watch(server, [runs, ends])
         job = watch.follower.follow()
     assert watch.lines == ["one", "two", "three"]
-    assert watch.notes == ["Job a has not started yet: Job has not started yet."]
+    assert watch.notes == ["Job a has not started yet: Ray does not say why"]
     assert exit_code_of(job) == 0
 
 
