@@ -4,7 +4,7 @@ Owns what makes a decision sound, for the commit that acts on it and for `verify
 that are linked, so one that names anything but parts of its own unit is damaged, whoever wrote it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +36,15 @@ def decision_problem(row: Mapping[str, Any], unit: str) -> str | None:
     return None
 
 
-def read_decision(path: Path, unit: str, identity: OutputIdentity, content: bytes | None = None) -> dict[str, Any]:
+def read_decision(
+    path: Path, unit: str, identity: OutputIdentity, content: bytes | None = None, *, also: Sequence[str] = ()
+) -> dict[str, Any]:
     """The doc_key, attempt_id and parts of the decision at `path`, whose bytes are `content` where they are known.
 
-    Raises `InfrastructureError` where it cannot be read or is not a decision about `unit`.
+    `also` names further columns. Raises `InfrastructureError` where it cannot be read or is no decision about `unit`.
     """
     try:
-        (row,) = read_rows(path if content is None else content, "documents", identity, columns=_COLUMNS)
+        (row,) = read_rows(path if content is None else content, "documents", identity, columns=(*_COLUMNS, *also))
         if problem := decision_problem(row, unit):
             raise ValueError(problem)
     except DAMAGED as error:

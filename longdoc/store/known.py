@@ -5,8 +5,8 @@ writing says what is wrong.
 """
 
 from longdoc.errors import OutputError
+from longdoc.store.ledger import Ledger
 from longdoc.store.output import read_output
-from longdoc.store.rows import DAMAGED, read_rows
 
 _COLUMNS = ("doc_id", "commit_id", "num_bytes_source")
 
@@ -26,12 +26,7 @@ class KnownCommits:
 
     def _read(self) -> dict[tuple[str, str], int]:
         try:
-            places, identity = read_output(self._output)
-            rows = [
-                row
-                for path in sorted((places.root / "documents").glob("bucket=*/*.parquet"))
-                for row in read_rows(path, "documents", identity, _COLUMNS)
-            ]
-        except (OutputError, *DAMAGED):
+            rows = list(Ledger(*read_output(self._output)).rows("documents", _COLUMNS))
+        except (OutputError, OSError):
             return {}
         return {(row["doc_id"], row["commit_id"]): row["num_bytes_source"] for row in rows if row["commit_id"]}

@@ -49,7 +49,7 @@ class Ledger:
     def committed(self) -> dict[str, CommittedDocument]:
         """Committed documents by doc_key. Raises `OutputError` for a file that cannot be read or a doubled row."""
         found: dict[str, CommittedDocument] = {}
-        for row in self._rows("documents", _COMMITTED_COLUMNS):
+        for row in self.rows("documents", _COMMITTED_COLUMNS):
             document = CommittedDocument(**row)
             if document.doc_key in found:
                 raise OutputError(
@@ -65,7 +65,7 @@ class Ledger:
         `committed` is what `committed()` returned, where the caller has it already.
         """
         newest: dict[str, dict[str, Any]] = {}
-        for row in self._rows("quarantine", QUARANTINED_COLUMNS):
+        for row in self.rows("quarantine", QUARANTINED_COLUMNS):
             key = row["doc_key"] or row["doc_id"]
             if key not in newest or newest[key]["attempts"] < row["attempts"]:
                 newest[key] = row
@@ -136,7 +136,8 @@ class Ledger:
             first_at = min((row["first_at"] for row in self._read(last, "quarantine", ("first_at",))), default=None)
         return first_at, number
 
-    def _rows(self, table: str, columns: tuple[str, ...] | None) -> Iterator[dict[str, Any]]:
+    def rows(self, table: str, columns: tuple[str, ...] | None) -> Iterator[dict[str, Any]]:
+        """The rows of a table that are published. Raises `OutputError` for a file that cannot be read."""
         for path in sorted((self._places.root / table).glob("bucket=*/*.parquet")):
             if parse_part_path(path.relative_to(self._places.root).as_posix()) is not None:
                 yield from self._read(path, table, columns)

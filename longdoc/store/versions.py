@@ -11,13 +11,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from longdoc.errors import InfrastructureError
+from longdoc.store.decisions import read_decision
 from longdoc.store.ledger import CommittedDocument
 from longdoc.store.places import Places
-from longdoc.store.rows import DAMAGED, read_rows
 from longdoc.store.schemas import OutputIdentity
 
-_COLUMNS = ("doc_id", "doc_key", "previous_doc_key", "committed_at")
+_COLUMNS = ("doc_id", "previous_doc_key", "committed_at")
 # What the column of commit times can tell apart.
 _TICK = timedelta(microseconds=1)
 
@@ -77,16 +76,12 @@ class Versions:
                 continue  # it is being made
             path = self._places.decision(name)
             try:
-                (row,) = read_rows(path.read_bytes(), "documents", self._identity, _COLUMNS)
+                content = path.read_bytes()
             except FileNotFoundError:
                 continue  # removed by hand at this moment
-            except DAMAGED as error:
-                raise InfrastructureError(
-                    f"{path} is damaged: {error}. Restore it, or copy the unit's documents part over it, and run "
-                    "`longdoc verify` on the output."
-                ) from error
+            row = read_decision(path, name, self._identity, content, also=_COLUMNS)
             self._seen.add(name)
-            self._add(_Version(**row))
+            self._add(_Version(doc_key=name, **{column: row[column] for column in _COLUMNS}))
 
 
 def time_after(now: datetime, previous: _Version | None) -> datetime:
