@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from longdoc.cli.printing import plural, printable
-from longdoc.errors import StartError
+from longdoc.errors import InfrastructureError, StartError
 from longdoc.scheduling.schedule_file import Entry, Schedule, read_schedule
 
 _FILE = click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
@@ -101,19 +101,24 @@ def run(ctx: click.Context, /, file: Path, *, once: str | None) -> None:
 @schedule.command(short_help="Show how each entry's last run ended, what runs, and what fails.")
 @_FILE
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def status(file: Path, *, as_json: bool) -> None:
-    """Show of each entry of FILE: the last run, what runs where and since when, sources that fail, the next tick."""
-    from longdoc.cli.schedule_status import status_json, status_lines
+@click.pass_context
+def status(ctx: click.Context, /, file: Path, *, as_json: bool) -> None:
+    """Show of each entry of FILE: the last run, what runs where and since when, sources that fail, the next tick.
+
+    Exits 4 where an entry's records cannot be read.
+    """
+    from longdoc.cli.schedule_status import look, status_json, status_lines
 
     now = datetime.now(UTC)
-    found = read_schedule(file, now)
+    found = [look(entry) for entry in read_schedule(file, now).entries]
     if as_json:
-        click.echo(json.dumps([status_json(entry, now) for entry in found.entries], indent=2))
-        return
-    for entry in found.entries:
-        click.echo(_heading(entry))
-        for line in status_lines(entry, now):
+        click.echo(json.dumps([status_json(seen, now) for seen in found], indent=2))
+    for seen in () if as_json else found:
+        click.echo(_heading(seen.entry))
+        for line in status_lines(seen, now):
             click.echo(f"  {printable(line)}")
+    if any(seen.problem for seen in found):
+        ctx.exit(InfrastructureError.exit_code)
 
 
 def _heading(entry: Entry) -> str:

@@ -3,9 +3,11 @@
 import contextlib
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from longdoc.errors import LongdocError
 from longdoc.scheduling.journal import Journal
 from longdoc.scheduling.schedule_file import Entry
 from longdoc.scheduling.state import LastRun, Running, State, stamp, to_json
@@ -15,11 +17,29 @@ from longdoc.scheduling.tick_run import tail_of
 _WELL = ("committed", "unchanged", "quarantined")
 
 
-def status_json(entry: Entry, now: datetime) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What stands in an entry's records; `problem` is why they cannot be read."""
+
+    entry: Entry
+    journal: Journal
+    state: State | None
+    problem: str | None
+
+
+def look(entry: Entry) -> Seen:
+    """Read an entry's newest record. Raises nothing: records of one entry that are damaged hide no other's."""
+    journal, record, problem = Journal(entry.root, entry.name), None, None
+    try:
+        record = journal.latest()
+    except (OSError, LongdocError) as error:
+        problem = str(error)
+    return Seen(entry=entry, journal=journal, state=None if record is None else record.state, problem=problem)
+
+
+def status_json(seen: Seen, now: datetime) -> dict[str, Any]:
     """The facts of an entry as JSON values; `state` is null where no scheduler has seen it yet."""
-    journal = Journal(entry.root, entry.name)
-    record = journal.latest()
-    state = None if record is None else record.state
+    entry, state = seen.entry, seen.state
     tick = entry.cron.next_after(now)
     return {
         "entry": entry.name,
@@ -28,24 +48,25 @@ def status_json(entry: Entry, now: datetime) -> dict[str, Any]:
         "timezone": entry.cron.zone.key,
         "output": str(entry.root),
         "next_tick": None if tick is None else stamp(tick),
-        "records": str(journal.folder),
+        "records": str(seen.journal.folder),
+        "problem": seen.problem,
         "state": None if state is None else to_json(state),
-        "last_lines": [] if state is None else _tail(journal, state),
+        "last_lines": [] if state is None else _tail(seen.journal, state),
     }
 
 
-def status_lines(entry: Entry, now: datetime) -> Iterator[str]:
+def status_lines(seen: Seen, now: datetime) -> Iterator[str]:
     """The same for people."""
-    journal = Journal(entry.root, entry.name)
-    record = journal.latest()
+    entry, state = seen.entry, seen.state
     yield f"output   {entry.root}"
-    if record is None:
+    if seen.problem is not None:
+        yield f"records  {seen.problem}"
+    elif state is None:
         yield "never seen by a scheduler: start one with longdoc schedule run"
     else:
-        state = record.state
         yield f"last     {_ended(entry, state.last_run) if state.last_run else 'none since it was first seen'}"
         if state.running is not None:
-            yield f"running  {_running(entry, journal, state.running)}"
+            yield f"running  {_running(entry, seen.journal, state.running)}"
         yield from (
             f"failing  {source.source_uri} since {_local(entry, source.since)}: {source.reason}: {source.error}"
             for source in state.failing
@@ -53,8 +74,8 @@ def status_lines(entry: Entry, now: datetime) -> Iterator[str]:
         yield from _counts(entry, state)
     tick = entry.cron.next_after(now)
     yield f"next     {'never' if tick is None or not entry.enabled else _local(entry, tick)}"
-    if record is not None:
-        yield from _log_lines(journal, record.state)
+    if state is not None:
+        yield from _log_lines(seen.journal, state)
 
 
 def _ended(entry: Entry, last: LastRun) -> str:

@@ -122,6 +122,23 @@ def test_status_shows_the_end_of_the_log_of_a_run_that_failed(here, file):
     assert "line 19" not in here("schedule", "status", file).out
 
 
+def test_records_that_cannot_be_read_hide_no_other_entry(here, file):
+    now = datetime.now(UTC)
+    seen(file, ran(start=now, outcome="committed", code=0), "hourly")
+    seen(file, states.first_seen(now))
+    damaged = Journal(file.parent / "out", "nightly").folder / "records" / "00000000.json"
+    damaged.write_text("{")
+    ended = here("schedule", "status", file)
+    assert ended.code == 4
+    assert f"  records  {damaged} is damaged: " in ended.out
+    assert "last     committed (exit code 0)" in ended.out
+    ended = here("schedule", "status", file, "--json")
+    nightly, hourly = json.loads(ended.out)
+    assert (ended.code, nightly["state"], hourly["problem"]) == (4, None, None)
+    assert nightly["problem"].startswith(f"{damaged} is damaged: ")
+    assert hourly["state"]["last_run"]["outcome"] == "committed"
+
+
 def test_status_tells_what_runs_where_and_since_when(here, file):
     start = datetime(2027, 1, 10, 1, 30, tzinfo=UTC)
     running = Running(
