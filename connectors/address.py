@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from urllib.parse import unquote
 
 from longdoc.errors import SourceError
-from longdoc.records import display
+from longdoc.records import display, without_credentials
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _HELPER = re.compile(r"[A-Za-z0-9+.-]*::")
@@ -176,7 +176,7 @@ def shown(text: str) -> str:
         text = re.split(r"[?#]", re.sub(r"(?<=://).*@", "", text, flags=re.DOTALL), maxsplit=1)[0]
     elif bare := _BARE_LOGIN.match(text):
         text = text[bare.end() :]
-    return display(re.sub(r"(?<=://)\S*@", "", text))
+    return display(without_credentials(text))
 
 
 def _listed() -> str:

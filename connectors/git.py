@@ -10,13 +10,12 @@ or what a repository's configuration names: the commands used read neither, and 
 import difflib
 import errno
 import os
-import re
 import signal
 from collections.abc import Mapping
 from typing import IO, TYPE_CHECKING, Any
 
 from longdoc.errors import InfrastructureError, SourceError, ensure
-from longdoc.records import display
+from longdoc.records import display, without_credentials
 
 if TYPE_CHECKING:
     from git import Git
@@ -43,8 +42,6 @@ _MISLEADING = (
 _OPTIONS = (
     *("--no-replace-objects", "--no-pager", "-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}"),
 )
-# To the last @ of what has no white space in it: passwords hold @, / and quotes. Taking too much shows nothing.
-_CREDENTIALS = re.compile(r"(?<=://)\S*@")
 # What git prints for these is the C library's text, because GitPython sets LC_ALL=C.
 _MACHINE_ERRNOS = (
     *("EAGAIN", "EHOSTDOWN", "EIO", "EMFILE", "ENFILE", "ENOMEM", "ENOSPC", "ENOTCONN", "EREMOTEIO", "ESTALE"),
@@ -73,11 +70,6 @@ class DamagedError(SourceError):
 
     def __reduce__(self) -> tuple[object, ...]:
         return (DamagedError, (str(self), self.git_dir))
-
-
-def without_credentials(text: str) -> str:
-    """`text` with user names and passwords taken out of its URLs."""
-    return _CREDENTIALS.sub("", text)
 
 
 def is_repository(path: str) -> bool:

@@ -20,12 +20,11 @@ from typing import IO, Any
 from urllib.parse import urlsplit
 
 from connectors.address import Address
-from connectors.git import without_credentials
 from connectors.lfs_pointers import Pointer
 from connectors.remote import RemoteError, find_login, note
 from longdoc.errors import InfrastructureError
 from longdoc.files import make_folder, sha256_file
-from longdoc.records import display
+from longdoc.records import display, without_credentials
 
 _MEDIA_TYPE = "application/vnd.git-lfs+json"
 _AT_ONCE = 100

@@ -5,7 +5,6 @@ Refuses an option it does not know, by name.
 """
 
 import difflib
-import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
@@ -15,7 +14,7 @@ from typing import Any, Literal
 from longdoc.errors import StartError
 from longdoc.gpus import cuda_problem
 from longdoc.model.positions import EXTENSION_MODES, ExtensionMode
-from longdoc.records import fingerprint
+from longdoc.records import fingerprint, without_credentials
 from longdoc.ring.kernels import CUDA_KERNELS, KERNELS
 from longdoc.ring.layout import LAYOUTS, LayoutKind
 from longdoc.store.schemas import OUTPUTS
@@ -46,9 +45,6 @@ JOB_OPTIONS = {
     "ring_size": RING,
     "span_tokens": COUNT,
 }
-
-# What stands between :// and @ of an address may be a password; to the last @, because it may hold anything.
-_CREDENTIALS = re.compile(r"(?<=://)\S*@")
 
 #: Where CPU ranks start: a ring of two halves the memory of each and needs no tuning on a laptop.
 CPU_RING_SIZE = 2
@@ -204,8 +200,15 @@ def checked_option(name: str, value: Any, options: Mapping[str, str] = JOB_OPTIO
         hint = f" Did you mean {near[0].replace('_', '-')}?" if near else ""
         raise StartError(f"unknown option {name}.{hint}")
     if not _IS_OF[kind](value):
-        raise StartError(f"{name} must be {kind}, not {_CREDENTIALS.sub('', repr(value))}.")
+        raise StartError(f"{name} must be {kind}, not {_told(value)}.")
     return plain, [value] if kind == TEXTS and isinstance(value, str) else value
+
+
+def _told(value: Any) -> str:
+    """A value of the wrong type, for a message; of a list only what is no text, because a text may hold a password."""
+    if isinstance(value, list):
+        return repr([entry for entry in value if not isinstance(entry, str)] or "a list").strip("'")
+    return without_credentials(repr(value))
 
 
 def _check_choice(option: str, value: str, choices: tuple[str, ...]) -> None:

@@ -5,6 +5,7 @@ Offsets are half-open. `text_byte_*` count bytes of the document's text in UTF-8
 """
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
@@ -12,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 from longdoc.errors import ensure
 
 DocumentKind = Literal["book", "repository"]
+# To the last @ of what has no white space in it: passwords hold @, / and quotes. Taking too much shows nothing.
+_CREDENTIALS = re.compile(r"(?<=://)\S*@")
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
@@ -31,6 +34,11 @@ def display(path: bytes | str) -> str:
     """
     text = path.decode("utf-8", errors="surrogateescape") if isinstance(path, bytes) else path
     return text if text.isprintable() else "".join(char if char.isprintable() else _escaped(char) for char in text)
+
+
+def without_credentials(text: str) -> str:
+    """`text` with user names and passwords taken out of its URLs."""
+    return _CREDENTIALS.sub("", text)
 
 
 def _escaped(char: str) -> str:

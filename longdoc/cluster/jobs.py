@@ -22,7 +22,7 @@ from urllib.parse import quote
 
 from longdoc.cluster.address import is_of_this_machine
 from longdoc.errors import InfrastructureError, LongdocError, StartError
-from longdoc.records import display
+from longdoc.records import display, without_credentials
 
 #: Seconds for one short request, for a submission (Ray looks for an agent for that long), and for an upload.
 REQUEST_SECONDS, SUBMIT_SECONDS, UPLOAD_SECONDS = 15.0, 60.0, 600.0
@@ -70,7 +70,7 @@ class Job:
 
 def parse_address(address: str) -> str:
     """The address of a Jobs API without a slash at its end. Raises `StartError` for anything else, with the reason."""
-    shown = display(re.sub(r"(?<=://)\S*@", "", address)) or "''"
+    shown = display(without_credentials(address)) or "''"
     if "@" in address.partition("://")[2].partition("/")[0]:
         raise StartError(f"--address {shown} carries a name or a password. Leave them out. {_HOW_TO_SET}.")
     if address.startswith("ray://"):

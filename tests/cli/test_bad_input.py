@@ -166,7 +166,7 @@ def test_options_that_cannot_be(here, tmp_path, book, arguments, said):
         ("ring-size = 2.7\n", "ring-size must be a whole number or auto, not 2.7."),
         ("ring-size = true\n", "ring-size must be a whole number or auto, not True."),
         ("span_tokens = 256.9\n", "span_tokens must be a whole number, not 256.9."),
-        ('output = ["a"]\n', "output must be a text, not ['a']."),
+        ('output = ["a"]\n', "output must be a text, not a list."),
         ('text = "no"\n', "text must be a flag, not 'no'."),
     ],
 )

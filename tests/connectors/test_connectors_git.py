@@ -18,10 +18,9 @@ from git_plumbing import (
     write_blob,
 )
 
-from connectors.git import without_credentials
 from connectors.repository import RepositoryRef, open_repository
 from longdoc.errors import DocumentError, InfrastructureError, SourceError
-from longdoc.records import Selection
+from longdoc.records import Selection, without_credentials
 from pipelines.sources import open_sources
 
 

@@ -143,9 +143,9 @@ def test_a_default_that_is_written_out_is_the_default(tmp_path):
 
 
 def test_a_password_is_in_no_message(tmp_path):
-    text = f'[entries.a]\n{ENTRY}exclude = ["https://u:hunter2@h/x", 5]\n'
+    text = f'[entries.a]\n{ENTRY}exclude = ["https://u:hunter2@h/x", "u:hunter2@h/x", 5]\n'
     (mistake,) = mistakes(tmp_path, text)
-    assert mistake == "entry a: exclude must be a list of texts, not ['https://h/x', 5]."
+    assert mistake == "entry a: exclude must be a list of texts, not [5]."
     found = read(tmp_path, f"[entries.a]\n{ENTRY}".replace('"a"', '"https://u:hunter2@h/x"'))
     assert "hunter2" not in repr(found)
 
