@@ -1,6 +1,6 @@
-"""Ctrl-C and SIGTERM at the two moments when they must wait: while Ray starts or is joined, and while it is left.
+"""Ctrl-C and SIGTERM where they must wait: while Ray, or a tick's run, starts, and while Ray is left.
 
-Owns those two contexts, for the main thread; in another thread, where Python delivers no signals, they do nothing.
+Owns a context for each, for the main thread; in another thread, where Python delivers no signals, they do nothing.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @contextlib.contextmanager
 def signals_held() -> Iterator[None]:
-    """Signals that arrive inside take effect at the end: a Ray that is half started cannot be stopped.
+    """Signals that arrive inside take effect at the end: what is half started cannot be stopped.
 
     Ray also takes SIGTERM for itself, and its handler dumps a stack and aborts; the handlers of before come back here.
     """
@@ -32,8 +32,9 @@ def signals_held() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    if arrived:
-        raise KeyboardInterrupt
+        # Also where the block failed: whoever asked for the end must not be forgotten.
+        if arrived:
+            raise KeyboardInterrupt
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 
+from longdoc.cluster.signals import signals_held
 from longdoc.errors import InfrastructureError, LongdocError
 from longdoc.scheduling import state as states
 from longdoc.scheduling.heartbeat import Heart, Observer
@@ -238,10 +239,12 @@ class EntryScheduler:
         else:
             after = states.taken_over(record.state, running)
             claim = self._record(number, "taken over", after, lost_record=lost.record, lost_owner=lost.owner)
-        if not self.journal.append(claim):
-            return False
-        self._state = after
-        self._begin(running)
+        # Ctrl-C in between would leave a claim that nobody works on.
+        with signals_held():
+            if not self.journal.append(claim):
+                return False
+            self._state = after
+            self._begin(running)
         return True
 
     def _begin(self, running: Running) -> None:

@@ -1,5 +1,7 @@
 """Whose turn it is and what is due: one scheduler and several, by a clock that the test moves."""
 
+import os
+import signal
 from datetime import timedelta
 
 import pytest
@@ -241,6 +243,21 @@ def test_an_interrupted_run_is_due_again(tmp_path, machine):
     assert len(machine.works) == 2
     assert state(served).running.tick == minute(1)
     assert state(served).num_merged == 0
+
+
+def test_ctrl_c_while_a_run_starts_leaves_no_claim_without_a_run(tmp_path, machine, monkeypatch):
+    served = entry(tmp_path)
+    start = machine.start
+
+    def interrupted(entry, log):
+        os.kill(os.getpid(), signal.SIGINT)
+        return start(entry, log)
+
+    monkeypatch.setattr(machine, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        machine.serving(served).serve()
+    assert machine.works[0].told_to_end
+    assert (state(served).running, state(served).handed_back) == (None, minute(1))
 
 
 def test_a_run_past_its_deadline_is_ended(tmp_path, machine):

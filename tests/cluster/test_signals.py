@@ -1,0 +1,23 @@
+"""Signals that wait for the end of a block."""
+
+import os
+import signal
+import time
+
+import pytest
+
+from longdoc.cluster.signals import signals_held
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_signal_takes_effect_at_the_end_also_of_a_block_that_fails(number, fails):
+    before, done = signal.getsignal(number), []
+    with pytest.raises(KeyboardInterrupt), signals_held():
+        os.kill(os.getpid(), number)
+        time.sleep(0.01)
+        done.append(True)
+        if fails:
+            raise OSError("no space")
+    assert done
+    assert signal.getsignal(number) is before
