@@ -13,11 +13,16 @@ from longdoc.cluster.signals import signals_held
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_signal_takes_effect_at_the_end_also_of_a_block_that_fails(number, fails):
     before, done = signal.getsignal(number), []
-    with pytest.raises(KeyboardInterrupt), signals_held():
-        os.kill(os.getpid(), number)
-        time.sleep(0.01)
-        done.append(True)
-        if fails:
-            raise OSError("no space")
+
+    def block():
+        with signals_held():
+            os.kill(os.getpid(), number)
+            time.sleep(0.01)
+            done.append(True)
+            if fails:
+                raise OSError("no space")
+
+    with pytest.raises(KeyboardInterrupt):
+        block()
     assert done
     assert signal.getsignal(number) is before
