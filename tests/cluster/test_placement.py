@@ -1,7 +1,6 @@
 """The size of a ring on a machine, and the folders that Ray instances leave."""
 
 import os
-import signal
 import subprocess
 import sys
 
@@ -9,7 +8,6 @@ import pytest
 
 from longdoc.cluster import local
 from longdoc.cluster.placement import Capacity, RingSpec, check_fits, strategy
-from longdoc.cluster.signals import signals_held, signals_ignored
 from longdoc.errors import CapacityError, StartError
 
 
@@ -77,30 +75,6 @@ def test_folders_of_killed_runs_are_swept_and_others_stay(tmp_path, monkeypatch)
     (tmp_path / f"{local._prefix()}{dead}-kept" / "kept").touch()
     local._sweep()
     assert {path.name for path in tmp_path.iterdir()} == kept
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_while_ray_starts_takes_effect_when_it_has_started(number):
-    before = signal.getsignal(number)
-    steps = []
-
-    def start_and_be_interrupted():
-        with signals_held():
-            os.kill(os.getpid(), number)
-            steps.append("went on")
-
-    with pytest.raises(KeyboardInterrupt):
-        start_and_be_interrupted()
-    assert steps == ["went on"]
-    assert signal.getsignal(number) is before
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_second_signal_does_not_stop_the_stopping(number):
-    before = signal.getsignal(number)
-    with signals_ignored():
-        os.kill(os.getpid(), number)
-    assert signal.getsignal(number) is before
 
 
 def test_a_process_that_is_connected_to_ray_is_left_alone(monkeypatch):
