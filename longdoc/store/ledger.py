@@ -62,13 +62,13 @@ class Ledger:
     def quarantined(self, committed: Mapping[str, CommittedDocument] | None = None) -> dict[str, dict[str, Any]]:
         """The newest row of each document in quarantine. A document that was committed since has left it.
 
-        `committed` is what `committed()` returned, where the caller has it already.
+        `committed` is what `committed()` returned, where the caller has it already. Earlier rows are not opened: a
+        source that fails every night has one for each.
         """
         newest: dict[str, dict[str, Any]] = {}
-        for row in self.rows("quarantine", QUARANTINED_COLUMNS):
-            key = row["doc_key"] or row["doc_id"]
-            if key not in newest or newest[key]["attempts"] < row["attempts"]:
-                newest[key] = row
+        for path in self._newest_of_units("quarantine"):
+            for row in self._read(path, "quarantine", QUARANTINED_COLUMNS):
+                newest[row["doc_key"] or row["doc_id"]] = row
         if committed is None:
             committed = self.committed() if newest else {}
         read_since: dict[str, datetime] = {}
@@ -138,9 +138,21 @@ class Ledger:
 
     def rows(self, table: str, columns: tuple[str, ...] | None) -> Iterator[dict[str, Any]]:
         """The rows of a table that are published. Raises `OutputError` for a file that cannot be read."""
+        for path, _, _ in self._files(table):
+            yield from self._read(path, table, columns)
+
+    def _files(self, table: str) -> Iterator[tuple[Path, str, int]]:
+        """The files of a table in order, with the unit and the number that their names say."""
         for path in sorted((self._places.root / table).glob("bucket=*/*.parquet")):
-            if parse_part_path(path.relative_to(self._places.root).as_posix()) is not None:
-                yield from self._read(path, table, columns)
+            if (parsed := parse_part_path(path.relative_to(self._places.root).as_posix())) is not None:
+                yield path, *parsed[1:]
+
+    def _newest_of_units(self, table: str) -> list[Path]:
+        """The file of the highest number of each unit: `_keep` numbers rows in their order."""
+        newest: dict[str, tuple[int, Path]] = {}
+        for path, unit, number in self._files(table):
+            newest[unit] = max(newest.get(unit, (number, path)), (number, path))
+        return [path for _, path in newest.values()]
 
     def _read(self, path: Path, table: str, columns: tuple[str, ...] | None) -> list[dict[str, Any]]:
         try:

@@ -46,6 +46,15 @@ def test_quarantine_counts_failures_and_keeps_the_first_time(tmp_path: Path) -> 
     assert store.quarantined() == {}
 
 
+def test_earlier_rows_of_a_document_in_quarantine_are_not_opened(tmp_path: Path) -> None:
+    store = OutputStore.open(str(tmp_path), IDENTITY)
+    for needs in ("1", "2", "3"):
+        store.quarantine(doc_id="file:///x", doc_key=None, needs=needs, **FAILURE)
+    for path in tmp_path.glob("quarantine/*/*-p00[12].parquet"):
+        path.write_bytes(b"PAR1 nonsense")
+    assert {key: row["needs"] for key, row in store.quarantined().items()} == {"file:///x": "3"}
+
+
 def test_a_document_without_a_key_is_quarantined_by_its_name_until_it_is_committed(tmp_path: Path) -> None:
     store = OutputStore.open(str(tmp_path), IDENTITY)
     document = make_document(1)
