@@ -12,9 +12,10 @@ import http.client
 import json
 import os
 import re
+import shlex
 import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -66,6 +67,15 @@ class Job:
     def has_ended(self) -> bool:
         """Whether it is over, however it ended."""
         return self.status in ENDED
+
+
+def entrypoint_of(command: Sequence[str]) -> str:
+    """A command as the shell gets it with which Ray starts it: the shell becomes the command.
+
+    A stop reaches the processes that are there when it comes. A shell that was just about to fork would end alone, Ray
+    would call the job stopped, and the command would run on.
+    """
+    return f"exec {shlex.join(command)}"
 
 
 def parse_address(address: str) -> str:

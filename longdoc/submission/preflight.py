@@ -6,12 +6,11 @@ longdoc is another, or that cannot reach what the job needs.
 
 import contextlib
 import secrets
-import shlex
 import time
 from collections.abc import Callable
 
 from longdoc import __version__
-from longdoc.cluster.jobs import Job, JobsClient
+from longdoc.cluster.jobs import Job, JobsClient, entrypoint_of
 from longdoc.errors import LongdocError, StartError
 from longdoc.records import display
 from longdoc.submission.probe import MARK, Answer, Question
@@ -34,7 +33,7 @@ def ask(
 ) -> Answer:
     """The cluster's answer. Raises `StartError` with every problem, or with the reason why there is none."""
     job_id = f"longdoc-probe-{secrets.token_hex(4)}"
-    command = shlex.join([python, "-m", "longdoc.submission.probe", question.to_json()])
+    command = entrypoint_of([python, "-m", "longdoc.submission.probe", question.to_json()])
     client.submit(job_id, entrypoint=command, runtime_env={}, metadata={OWNER: __version__, KIND: "probe"})
     try:
         job = _ended(client, job_id, seconds, sleep)

@@ -6,14 +6,13 @@ shipped, so the same run differs by one word. The user's environment is not sent
 """
 
 import secrets
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from longdoc import __version__
-from longdoc.cluster.jobs import JobsClient
+from longdoc.cluster.jobs import JobsClient, entrypoint_of
 from longdoc.errors import StartError
 from longdoc.records import Selection
 from longdoc.submission.cargo import Cargo, CargoFile, Packer
@@ -108,7 +107,7 @@ def _start(client: JobsClient, order: Order, cargo: Cargo, package: Package) -> 
     command = [order.python, "-m", "longdoc", "run", "--config", JOB_FILE, "--address", "auto"]
     client.submit(
         job_id,
-        entrypoint=shlex.join(command),
+        entrypoint=entrypoint_of(command),
         runtime_env={
             "working_dir": f"gcs://{package.name}",
             "env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": str(_STOP_SECONDS)},

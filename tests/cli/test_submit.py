@@ -46,7 +46,7 @@ def test_the_same_arguments_as_run_become_a_job_that_runs_them(here, tmp_path) -
         files = archive(server)
     job_id = job["submission_id"]
     assert ended.code == 0
-    assert job["entrypoint"] == "python -m longdoc run --config job.toml --address auto"
+    assert job["entrypoint"] == "exec python -m longdoc run --config job.toml --address auto"
     assert job["runtime_env"]["working_dir"] == f"gcs://{next(iter(server.packages))}"
     assert set(job["runtime_env"]["env_vars"]) == {"RAY_JOB_STOP_WAIT_TIME_S"}
     assert ended.out.split("\n") == [
@@ -265,7 +265,7 @@ def test_the_probe_is_asked_for_what_only_the_cluster_can_reach(here, tmp_path) 
             "py 3",
         )
     (command,) = asked
-    assert command.startswith("'py 3' -m longdoc.submission.probe '{")
+    assert command.startswith("exec 'py 3' -m longdoc.submission.probe '{")
     question = json.loads(command[command.index("{") : -1])
     assert question["sources"] == ["https://example.org/a/b", "/shared/books"]
     assert (question["output"], question["model_path"]) == ("/o", "/shared/model")

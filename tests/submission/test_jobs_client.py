@@ -3,6 +3,8 @@
 import json
 import socket
 import ssl
+import subprocess
+import sys
 import threading
 from contextlib import contextmanager
 
@@ -10,7 +12,7 @@ import pytest
 from jobs_server import jobs_server
 
 from longdoc.cluster import jobs
-from longdoc.cluster.jobs import JobsClient, NoSuchJobError, UnreachableError, parse_address
+from longdoc.cluster.jobs import JobsClient, NoSuchJobError, UnreachableError, entrypoint_of, parse_address
 from longdoc.errors import InfrastructureError, StartError
 
 SECRET = "s3cr3t-token"
@@ -262,3 +264,10 @@ def test_an_answer_without_end_is_not_kept(monkeypatch) -> None:
     monkeypatch.setattr(jobs, "_LARGEST_ANSWER", 10)
     with jobs_server() as server, pytest.raises(StartError, match=r"answers with more than 10 bytes"):
         JobsClient(server.url).ray_version()
+
+
+def test_the_shell_that_ray_starts_becomes_the_command() -> None:
+    """A stop that comes while a shell forks ends the shell alone, and the run goes on in a job that has stopped."""
+    command = entrypoint_of([sys.executable, "-c", "import os; print(os.getpid())"])
+    with subprocess.Popen(command, shell=True, stdout=subprocess.PIPE, text=True) as process:
+        assert int(process.communicate()[0]) == process.pid
