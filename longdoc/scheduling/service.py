@@ -13,6 +13,7 @@ from longdoc.errors import InfrastructureError, LongdocError
 from longdoc.scheduling.schedule_file import Entry, Schedule
 from longdoc.scheduling.scheduler import END_SECONDS, Clock, EntryScheduler, Owner, Start
 from longdoc.scheduling.state import Ended
+from longdoc.store.publish import disk_faults
 
 #: Seconds between two looks while something runs, here or elsewhere, and while nothing does. A machine that slept
 #: counts none of the seconds it slept, so that a tick is not waited for in one piece.
@@ -121,15 +122,16 @@ def run_once(entry: Entry, *, owner: Owner, clock: Clock, start: Start, say: Cal
     """Run one entry now, to its end. Raises `InfrastructureError` where one goes on already, or went to another."""
     scheduler = EntryScheduler(entry, owner=owner, clock=clock, start=start, say=say)
     service = Service(entries=[scheduler], runs_at_once=1, clock=clock, say=say)
-    if not scheduler.start_once():
-        raise InfrastructureError(
-            f"entry {entry.name} is running already, started by another scheduler. `longdoc schedule status` says "
-            "where; run again when it has ended."
-        )
     try:
-        while scheduler.is_running:
-            clock.wait(BUSY_SECONDS)
-            scheduler.look()
+        with disk_faults(f"entry {entry.name} could not be served"):
+            if not scheduler.start_once():
+                raise InfrastructureError(
+                    f"entry {entry.name} is running already, started by another scheduler. `longdoc schedule status` "
+                    "says where; run again when it has ended."
+                )
+            while scheduler.is_running:
+                clock.wait(BUSY_SECONDS)
+                scheduler.look()
     finally:
         service.stop()
     if scheduler.last_end is None:

@@ -36,6 +36,11 @@ def events(served):
     return [journal.read(number).event for number in journal.numbers()]
 
 
+def by_hand(served, machine):
+    """What `longdoc schedule run --once` does."""
+    return run_once(served, owner=machine.owner, clock=machine.clock, start=machine.start, say=machine.said.append)
+
+
 def test_nothing_before_an_entry_was_first_seen_is_caught_up_on(tmp_path, machine):
     served = entry(tmp_path)
     service = machine.serving(served)
@@ -258,6 +263,10 @@ def test_ctrl_c_while_a_run_starts_leaves_no_claim_without_a_run(tmp_path, machi
         machine.serving(served).serve()
     assert machine.works[0].told_to_end
     assert (state(served).running, state(served).handed_back) == (None, minute(1))
+    with pytest.raises(KeyboardInterrupt):
+        by_hand(served, machine)
+    assert machine.works[1].told_to_end
+    assert state(served).running is None
 
 
 def test_a_run_past_its_deadline_is_ended(tmp_path, machine):
@@ -441,12 +450,20 @@ def test_a_run_by_hand_beside_a_live_one_is_refused(tmp_path, machine):
     wait = second.clock.wait
     second.clock.wait = lambda seconds: (wait(seconds), service.step())
     with pytest.raises(InfrastructureError) as refused:
-        run_once(served, owner=second.owner, clock=second.clock, start=second.start, say=second.said.append)
+        by_hand(served, second)
     assert str(refused.value) == (
         "entry nightly is running already, started by another scheduler. `longdoc schedule status` says where; run "
         "again when it has ended."
     )
     assert second.works == []
+
+
+def test_a_disk_that_fails_under_a_run_by_hand_is_told(tmp_path, machine):
+    (tmp_path / "out").write_text("a file where a folder should be")
+    with pytest.raises(InfrastructureError, match=r"entry nightly could not be served: .*Check the disk and run again"):
+        run_once(
+            entry(tmp_path), owner=machine.owner, clock=machine.clock, start=machine.start, say=machine.said.append
+        )
 
 
 def test_a_run_by_hand_takes_over_from_one_that_is_gone(tmp_path, machine):
