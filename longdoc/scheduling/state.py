@@ -141,9 +141,10 @@ def taken_over(state: State, running: Running) -> State:
 
 
 def ended(state: State, end: Ended, now: datetime, *, hand_back: bool = False) -> State:
-    """The run ended. `hand_back` makes its tick due again."""
+    """The run ended. `hand_back` makes its tick due again, or the last of those that a run by hand stood for."""
     running = state.running
     assert running is not None, "only a run that goes on can end"
+    stood_for = state.last_merged if running.tick is None and running.merged else running.tick
     summary = end.summary or {}
     last = LastRun(
         kind=running.kind,
@@ -165,7 +166,7 @@ def ended(state: State, end: Ended, now: datetime, *, hand_back: bool = False) -
         state,
         running=None,
         last_run=last,
-        handed_back=running.tick if hand_back else None,
+        handed_back=stood_for if hand_back else None,
         failing=state.failing if end.summary is None else _failing(state, end.summary, running.started_at),
         num_runs=state.num_runs + 1,
     )

@@ -266,7 +266,8 @@ def test_ctrl_c_while_a_run_starts_leaves_no_claim_without_a_run(tmp_path, machi
     with pytest.raises(KeyboardInterrupt):
         by_hand(served, machine)
     assert machine.works[1].told_to_end
-    assert state(served).running is None
+    # It stood for the tick that was handed back before.
+    assert (state(served).running, state(served).handed_back) == (None, minute(1))
 
 
 def test_a_run_past_its_deadline_is_ended(tmp_path, machine):
