@@ -5,9 +5,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from longdoc.scheduling.cron import parse_cron, parse_zone
+from longdoc.scheduling.journal import Journal
 from longdoc.scheduling.schedule_file import Entry, Schedule
 from longdoc.scheduling.scheduler import EntryScheduler, Owner
-from longdoc.scheduling.service import Service
+from longdoc.scheduling.service import Service, run_once
 from longdoc.scheduling.state import Ended
 from longdoc.scheduling.tick_run import outcome_of
 
@@ -112,3 +113,27 @@ def entry(folder: Path, name: str = "nightly", cron: str = "* * * * *", **change
         "enabled": True,
     }
     return Entry(**(fields | changes))
+
+
+def other(machine, *, skew=0.0):
+    """A second machine in the same world, whose wall clock is ahead by `skew` seconds."""
+    return Machine("two", FakeClock(passed=machine.clock.passed, skew=skew))
+
+
+def minute(number):
+    """The tick of a minute, counted from the first one after the start."""
+    return START.replace(second=0) + timedelta(minutes=number)
+
+
+def state(served):
+    return Journal(served.root, served.name).latest().state
+
+
+def events(served):
+    journal = Journal(served.root, served.name)
+    return [journal.read(number).event for number in journal.numbers()]
+
+
+def by_hand(served, machine):
+    """What `longdoc schedule run --once` does."""
+    return run_once(served, owner=machine.owner, clock=machine.clock, start=machine.start, say=machine.said.append)
