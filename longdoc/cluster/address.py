@@ -78,9 +78,10 @@ def check_form(address: str, option: str = "--address") -> str:
 
 def _last_started() -> str | None:
     """The cluster that `ray start` joined last on this machine; Ray keeps its address in a file."""
-    from ray._private.services import find_bootstrap_address
+    # A Ray that keeps it elsewhere has nothing on record here.
+    with contextlib.suppress(OSError, ImportError):
+        from ray._private.services import find_bootstrap_address
 
-    with contextlib.suppress(OSError):
         found: str | None = find_bootstrap_address(None)
         return found
     return None

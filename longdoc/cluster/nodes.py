@@ -49,8 +49,17 @@ def alive_nodes() -> list[Node]:
 
 
 def free_resources() -> dict[str, dict[str, float]]:
-    """What is free on each node, by node id. Ray's public calls tell only the sum."""
-    from ray._private.state import available_resources_per_node
+    """What is free on each node, by node id. Ray's public calls tell only the sum.
+
+    Raises `StartError` where another Ray has it elsewhere.
+    """
+    import ray
+
+    try:
+        from ray._private.state import available_resources_per_node
+    except ImportError:
+        cause = f"Ray {ray.__version__} does not tell what is free on each node of a cluster"
+        raise StartError(f"{cause}. Use the version that constraints.txt pins.") from None
 
     free: dict[str, dict[str, float]] = available_resources_per_node()
     return free

@@ -14,6 +14,7 @@ import ray
 from longdoc.cluster import address
 from longdoc.cluster.address import check_told, find_cluster, resolved
 from longdoc.cluster.gcs_probe import describe
+from longdoc.cluster.nodes import free_resources
 from longdoc.errors import StartError
 
 TAKES = "--address takes HOST:PORT of a cluster's GCS (the port of `ray start --head --port`, 6379 by default)"
@@ -190,3 +191,9 @@ def test_a_ray_without_what_the_probe_asks_for_is_a_problem_and_no_crash(monkeyp
     monkeypatch.setitem(sys.modules, "ray._common.usage.usage_lib", None)
     told = describe("127.0.0.1:1")
     assert told["problem"].startswith("ModuleNotFoundError: import of ray._common.usage.usage_lib")
+
+
+def test_a_ray_that_does_not_tell_what_is_free_is_refused(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray._private.state", None)
+    with pytest.raises(StartError, match=rf"Ray {ray.__version__} does not tell what is free on each node"):
+        free_resources()
