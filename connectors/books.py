@@ -64,7 +64,7 @@ def list_book(path: Path) -> BookRef | Unreadable:
             path=str(path),
             doc_id=uri,
             version=sha256_file(path),
-            connector_version=_connector_version(path),
+            connector_version=connector_version_of(path, str(path)),
             num_bytes_source=path.stat().st_size,
         )
     except OSError as error:
@@ -72,10 +72,11 @@ def list_book(path: Path) -> BookRef | Unreadable:
         return Unreadable(doc_id=uri, kind="book", source_uri=uri, stage="read", reason="unreadable", error=message)
 
 
-def _connector_version(path: Path) -> str:
+def connector_version_of(path: Path, name: str) -> str:
+    """The connector version of the file at `path`, whose `name` promises a format. Raises `OSError`."""
     try:
         with path.open("rb") as file:
-            return recognise(file, str(path)).format.connector_version
+            return recognise(file, name).format.connector_version
     except DocumentError:
         return _NO_READER
 

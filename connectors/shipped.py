@@ -12,11 +12,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
-from connectors.books import read_book
+from connectors.books import connector_version_of, read_book
 from connectors.faults import unreadable_message
-from connectors.formats import recognise
 from longdoc.errors import DocumentError, InfrastructureError, SourceError
 from longdoc.files import sha256_file
 from longdoc.records import Document, DocumentKind, Selection, Unreadable, display
@@ -111,8 +110,7 @@ def _open_commit(folder: str, entry: dict[str, Any], selection: Selection) -> "R
 def _listed(folder: str, entry: dict[str, Any]) -> ShippedBookRef:
     copy = Path(folder, entry["file"])
     try:
-        with copy.open("rb") as file:
-            connector_version = _connector_version(file, entry["path"])
+        connector_version = connector_version_of(copy, entry["path"])
         version, num_bytes = sha256_file(copy), copy.stat().st_size
     except OSError as error:
         raise _damaged(entry["path"]) from error
@@ -126,13 +124,6 @@ def _listed(folder: str, entry: dict[str, Any]) -> ShippedBookRef:
         connector_version=connector_version,
         num_bytes_source=num_bytes,
     )
-
-
-def _connector_version(file: BinaryIO, name: str) -> str:
-    try:
-        return recognise(file, name).format.connector_version
-    except DocumentError:
-        return "none-1"  # as at home; reading it says why
 
 
 def _read_mark(path: str) -> dict[str, Any]:
