@@ -8,6 +8,7 @@ import hashlib
 from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
+from typing import BinaryIO
 
 from connectors.faults import unreadable_message
 from connectors.formats import recognise
@@ -60,11 +61,13 @@ def list_book(path: Path) -> BookRef | Unreadable:
     path = path.resolve()
     uri = path.as_uri()
     try:
+        with path.open("rb") as file:
+            connector_version = connector_version_of(file, str(path))
         return BookRef(
             path=str(path),
             doc_id=uri,
             version=sha256_file(path),
-            connector_version=connector_version_of(path, str(path)),
+            connector_version=connector_version,
             num_bytes_source=path.stat().st_size,
         )
     except OSError as error:
@@ -72,11 +75,10 @@ def list_book(path: Path) -> BookRef | Unreadable:
         return Unreadable(doc_id=uri, kind="book", source_uri=uri, stage="read", reason="unreadable", error=message)
 
 
-def connector_version_of(path: Path, name: str) -> str:
-    """The connector version of the file at `path`, whose `name` promises a format. Raises `OSError`."""
+def connector_version_of(file: BinaryIO, name: str) -> str:
+    """The connector version of a file that can be sought, whose `name` promises a format. Raises `OSError`."""
     try:
-        with path.open("rb") as file:
-            return recognise(file, name).format.connector_version
+        return recognise(file, name).format.connector_version
     except DocumentError:
         return _NO_READER
 

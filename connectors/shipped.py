@@ -110,7 +110,8 @@ def _open_commit(folder: str, entry: dict[str, Any], selection: Selection) -> "R
 def _listed(folder: str, entry: dict[str, Any]) -> ShippedBookRef:
     copy = Path(folder, entry["file"])
     try:
-        connector_version = connector_version_of(copy, entry["path"])
+        with copy.open("rb") as file:
+            connector_version = connector_version_of(file, entry["path"])
         version, num_bytes = sha256_file(copy), copy.stat().st_size
     except OSError as error:
         raise _damaged(entry["path"]) from error

@@ -16,9 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
-from connectors.books import read_book
+from connectors.books import connector_version_of, read_book
 from connectors.faults import unreadable_message
-from connectors.formats import recognise
 from longdoc.errors import DocumentError, InfrastructureError, SourceError
 from longdoc.records import Document, DocumentKind
 
@@ -88,7 +87,7 @@ def open_stdin(stream: BinaryIO | None) -> StdinSource:
     try:
         with os.fdopen(handle, "w+b") as copy:
             num_bytes, digest = _copy(stream, copy)
-            version = _connector_version(copy)
+            version = connector_version_of(copy, str(_NAME))
     except BaseException as error:
         _remove(path)
         if isinstance(error, OSError):
@@ -116,13 +115,6 @@ def _copy(stream: BinaryIO, copy: BinaryIO) -> tuple[int, str]:
         copy.write(piece)
     copy.flush()
     return num_bytes, digest.hexdigest()
-
-
-def _connector_version(copy: BinaryIO) -> str:
-    try:
-        return recognise(copy, str(_NAME)).format.connector_version
-    except DocumentError:
-        return "none-1"  # reading it says why
 
 
 def _failure(error: OSError) -> InfrastructureError:
