@@ -4,6 +4,7 @@ Commands are imported when they are called, so that `longdoc --help` needs neith
 """
 
 import contextlib
+import io
 import os
 import signal
 import sys
@@ -16,7 +17,7 @@ import click
 
 from longdoc import __version__
 from longdoc.cli.lazy import LazyGroup
-from longdoc.cli.printing import printable_lines
+from longdoc.cli.printing import printable_lines, without_passwords
 from longdoc.errors import InfrastructureError, Interrupted, LongdocError
 
 #: Command -> (module, attribute, one line of help).
@@ -71,7 +72,9 @@ def call(arguments: Sequence[str] | None = None) -> int:
     try:
         outcome: Any = cli.main(args=arguments, prog_name="longdoc", standalone_mode=False)
     except click.ClickException as error:
-        error.show()
+        with io.StringIO() as told:
+            error.show(told)
+            _say(told.getvalue().rstrip("\n"))
         return 2
     except (KeyboardInterrupt, click.Abort, Interrupted):
         _say("\nInterrupted. What a run had committed stays; the same command takes up the rest.")
@@ -92,9 +95,9 @@ def call(arguments: Sequence[str] | None = None) -> int:
 
 
 def _say(message: str) -> None:
-    """A message on standard error, if anybody reads it; names in it cannot drive a terminal."""
+    """A message on standard error, if anybody reads it; it drives no terminal and repeats no password of an address."""
     with contextlib.suppress(BrokenPipeError):
-        print(printable_lines(message), file=sys.stderr, flush=True)  # noqa: T201
+        print(printable_lines(without_passwords(message)), file=sys.stderr, flush=True)  # noqa: T201
 
 
 def _terminate(signum: int, frame: FrameType | None) -> None:

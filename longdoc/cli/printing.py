@@ -1,6 +1,11 @@
 """What every command prints the same way."""
 
+import re
+
 from longdoc.records import display
+
+# Between :// and @, before the path: user:password, and over HTTP a token alone.
+_LOGIN = re.compile(r"(?<=://)[^\s/:@]*:[^\s/]*@|(?:(?<=http://)|(?<=https://))[^\s/]+@")
 
 
 def printable(text: str) -> str:
@@ -11,6 +16,11 @@ def printable(text: str) -> str:
 def printable_lines(text: str) -> str:
     """The same for a message of several lines."""
     return "\n".join(printable(line) for line in text.split("\n"))
+
+
+def without_passwords(text: str) -> str:
+    """`text` without what stands before the host of an address, wherever a user may have typed one."""
+    return _LOGIN.sub("", text)
 
 
 def short_name(source_uri: str) -> str:

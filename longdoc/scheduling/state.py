@@ -5,6 +5,7 @@ the newest record says everything. Times are wall clock times in UTC of whoever 
 expressions; whether somebody is still alive is never read from them (see `longdoc.scheduling.heartbeat`).
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -12,6 +13,8 @@ from typing import Any
 
 from longdoc.errors import InfrastructureError
 
+# How a run calls a line of the list that `longdoc.scheduling.tick_run` gives it.
+_GIVEN = re.compile(r"^standard input, line \d+: ")
 #: A run that was started by hand and belongs to no tick.
 ONCE, TICK = "once", "tick"
 #: How a run ended that was stopped with its scheduler, took longer than its entry allows, or could not be started.
@@ -179,7 +182,8 @@ def _failing(state: State, summary: dict[str, Any], now: datetime) -> tuple[Fail
             source_uri=fault["source_uri"],
             stage=fault["stage"],
             reason=fault["reason"],
-            error=fault["error"],
+            # By which way its address reached the run is the scheduler's own matter.
+            error=_GIVEN.sub("", fault["error"]),
             since=since.get(fault["source_uri"], now),
         )
         for fault in summary.get("quarantined", ())

@@ -6,6 +6,8 @@ import os
 import pytest
 from command_line import longdoc
 
+from longdoc.cli.printing import without_passwords
+
 TINY = ("--model", "tiny-random")
 
 
@@ -217,3 +219,28 @@ def test_a_layout_that_carries_no_windows_is_refused_before_ray_starts(here, tmp
     ended = here(command, book, "--model", folder, "--layout", "striped", *output)
     assert_refused(ended, "layout 'striped' is for full causal", "causal with a window of 16: choose --layout zigzag")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("run", "book.txt", "-o", "https://me:{}@host/out"),
+        ("run", "book.txt", "-o", "out", "--model", "https://{}@host/model"),
+        ("run", "book.txt", "-o", "out", "--dtype", "https://me:{}@host/x"),
+        ("run", "@https://me:{}@host/list", "-o", "out"),
+        ("jobs", "wait", "http://me:{}@host:8265"),
+        ("verify", "https://me:{}@host/out"),
+    ],
+)
+def test_a_password_in_an_address_at_the_wrong_place_is_not_repeated(here, book, arguments, monkeypatch):
+    monkeypatch.chdir(book.parent)
+    monkeypatch.setenv("RAY_ADDRESS", "http://127.0.0.1:1")
+    secret = "p@ss-word"
+    ended = here(*(each.format(secret) for each in arguments))
+    assert ended.code == 2
+    assert "word" not in ended.err + ended.out
+
+
+def test_only_what_may_be_a_secret_is_left_out_of_a_message():
+    for text in ("ssh://git@host/x", "https://host/x@v1 and a@b", "git@host:x", "http://h:80/a, me@there"):
+        assert without_passwords(text) == text

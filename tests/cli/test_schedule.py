@@ -94,7 +94,8 @@ def test_an_entry_that_nobody_served_is_said_to_be_unseen(here, file):
 
 def test_status_tells_the_last_run_what_fails_and_what_was_skipped(here, file):
     start = datetime(2027, 1, 10, 1, 30, tzinfo=UTC)
-    fault = {"source_uri": "https://h/x", "stage": "read", "reason": "not_opened", "error": "it does not let us in"}
+    fault = {"source_uri": "https://h/x", "stage": "read", "reason": "not_opened"}
+    fault["error"] = "standard input, line 3: it does not let us in"
     summary = {"num_planned": 2, "num_committed": 1, "num_quarantined": 1, "quarantined": [fault]}
     seen(file, ran(start=start, outcome="quarantined", code=3, summary=summary))
     lines = here("schedule", "status", file).out.splitlines()
