@@ -5,6 +5,7 @@ fails, so that a broken pull is never taken for a missing network.
 """
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,10 @@ os.environ.setdefault("RAY_worker_niceness", "0")
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Two processes of tests on two cores: one thread each, before torch is imported.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# What is started in the background ignores Ctrl-C, and so would every process that a test starts and then interrupts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Examples differ from run to run at a desk, where a find is welcome, and are the same in CI, where it is a riddle.
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])

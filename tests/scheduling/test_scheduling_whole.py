@@ -162,4 +162,4 @@ def killed_and_inherited(folder: Path, hours: Hours) -> None:
         for scheduler in schedulers:
             scheduler.send_signal(signal.SIGINT)
         for scheduler in schedulers:
-            scheduler.wait()
+            scheduler.wait(timeout=300)
