@@ -93,7 +93,7 @@ def run(ctx: click.Context, /, file: Path, *, once: str | None) -> None:
     if not service.entries:
         raise StartError(f"{printable(str(file))}: every entry is switched off, so there is nothing to serve.")
     _say(f"serving {_counted(len(service.entries))} of {file}")
-    for line in _disabled(found):
+    for line in _when(found):
         _say(line)
     service.serve()
 
@@ -126,10 +126,11 @@ def _heading(entry: Entry) -> str:
     return f"{entry.name}  {entry.cron.explained()}, {entry.cron.zone.key} ({entry.cron.expression}){off}"
 
 
-def _disabled(found: Schedule) -> Iterator[str]:
+def _when(found: Schedule) -> Iterator[str]:
+    now = datetime.now(UTC)
     for entry in found.entries:
-        if not entry.enabled:
-            yield f"{entry.name}: switched off"
+        tick = entry.cron.next_after(now) if entry.enabled else None
+        yield f"{entry.name}: {'switched off' if tick is None else f'next tick {_utc(tick)}'}"
 
 
 def _counted(count: int) -> str:

@@ -112,7 +112,8 @@ def how_it_ended(job: Job) -> str:
         return f"Job {job.job_id} was stopped. What it had committed stays; submitting it again takes up the rest."
     if job.exit_code in _OWN_CODES and job.exit_code:
         return f"Job {job.job_id} ended with exit code {job.exit_code}: {_OWN_CODES[job.exit_code]}."
-    said = display(job.message.partition("\n")[0][:500]).rstrip(". ") or "Ray does not say why"
+    first = job.message.partition("\n")[0].partition(", last available logs")[0]
+    said = display(first[:500]).rstrip(". ") or "Ray does not say why"
     return f"Job {job.job_id} was lost: {said}. What it had committed stays; submit it again."
 
 

@@ -17,6 +17,7 @@ from typing import Any
 from longdoc import __version__
 from longdoc.errors import LongdocError
 from longdoc.records import Selection, display
+from longdoc.store.output import check_ours
 
 MARK = "longdoc-probe: "
 #: What of a selection can be said in a command line.
@@ -80,6 +81,8 @@ def answer(question: Question) -> Answer:
     if question.model_path is not None and not Path(question.model_path).exists():
         shown = display(question.model_path)
         problems.append(f"model {shown}: no such folder or file on the cluster. Put it there, or name one that is.")
+    with _noted(problems):
+        check_ours(question.output)
     num_nodes = 0
     with _noted(problems):
         num_nodes = _check_nodes(question)

@@ -180,6 +180,7 @@ def test_serving_ends_in_order_when_told_to(file, number):
     lines = [process.stderr.readline()]
     while "serving 1 entry" not in lines[-1]:
         lines.append(process.stderr.readline())
+    assert re.search(r" nightly: next tick \d{4}-\d\d-\d\dT0[01]:30:00Z$", process.stderr.readline().strip())
     process.send_signal(number)
     _, rest = process.communicate(timeout=60)
     assert process.returncode == 130, rest

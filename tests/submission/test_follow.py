@@ -134,9 +134,10 @@ def test_a_long_log_is_asked_for_less_often() -> None:
     ],
 )
 def test_an_end_is_the_code_of_the_run(status, code, exit_code, said) -> None:
+    message = "node died, last available logs (truncated to 20,000 chars):\nsecrets of others"
     with jobs_server() as server:
         server.add("a")
-        server.end("a", code, status=status, message="node died\nlast available logs: secrets of others")
+        server.end("a", code, status=status, message=message)
         job = JobsClient(server.url).job("a")
     assert (exit_code_of(job), how_it_ended(job)) == (exit_code, said)
 

@@ -48,6 +48,13 @@ def test_nothing_wrong_is_no_problem(monkeypatch, tmp_path) -> None:
     assert (found.problems, found.num_nodes, found.longdoc) == ((), 3, __version__)
 
 
+def test_a_folder_that_holds_something_else_is_refused_before_anything_is_sent(monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr(probe, "_check_nodes", lambda asked: 3)
+    (tmp_path / "thesis.doc").touch()
+    (problem,) = answer(question(output=str(tmp_path))).problems
+    assert problem.startswith(f"{tmp_path} is not empty and not an output of longdoc.")
+
+
 def test_outside_a_cluster_the_answer_is_that_there_is_none(tmp_path) -> None:
     command = [sys.executable, "-m", "longdoc.submission.probe", question().to_json()]
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "RAY_ADDRESS": "127.0.0.1:1"}
