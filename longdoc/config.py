@@ -164,13 +164,12 @@ def read_job_file(path: Path) -> dict[str, Any]:
     Raises `StartError` naming the file and the option for an unknown name or a value of another type.
     """
     subject = f"--config {path}"
-    options = {}
+    options: dict[str, Any] = {}
     for name, value in read_toml(path, subject).items():
         try:
-            plain, checked = checked_option(name, value)
+            add_option(options, name, value)
         except StartError as error:
             raise StartError(f"{subject}: {error}") from None
-        options[plain] = checked
     return options
 
 
@@ -188,20 +187,23 @@ def read_toml(path: Path, subject: str) -> dict[str, Any]:
         raise StartError(f"{subject}: cannot be read as TOML: {error}.") from None
 
 
-def checked_option(name: str, value: Any, options: Mapping[str, str] = JOB_OPTIONS) -> tuple[str, Any]:
-    """An option of a TOML file: its name with `_`, and its value. `options` maps names to what their values must be.
+def add_option(options: dict[str, Any], name: str, value: Any, known: Mapping[str, str] = JOB_OPTIONS) -> None:
+    """Add an option of a TOML file, by its name with `_`. `known` maps names to what their values must be.
 
-    Raises `StartError` for an unknown name, with the nearest one that is known, or a value of another type.
+    Raises `StartError` for an unknown name, with the nearest one that is known, for a value of another type, and for an
+    option that stands there twice, once with `-` and once with `_`.
     """
     plain = name.replace("-", "_")
-    kind = options.get(plain)
+    kind = known.get(plain)
     if kind is None:
-        near = difflib.get_close_matches(plain, options, n=1)
+        near = difflib.get_close_matches(plain, known, n=1)
         hint = f" Did you mean {near[0].replace('_', '-')}?" if near else ""
         raise StartError(f"unknown option {name}.{hint}")
+    if plain in options:
+        raise StartError(f"{plain.replace('_', '-')} stands there twice, with - and with _; leave one of them out.")
     if not _IS_OF[kind](value):
         raise StartError(f"{name} must be {kind}, not {_told(value)}.")
-    return plain, [value] if kind == TEXTS and isinstance(value, str) else value
+    options[plain] = [value] if kind == TEXTS and isinstance(value, str) else value
 
 
 def _told(value: Any) -> str:

@@ -101,8 +101,12 @@ def _print(forecasts: "list[DocumentForecast]") -> None:
 
     from longdoc.sizes import format_bytes
 
+    # Two-line headings and one blank between columns: on 80 columns a name keeps room.
     table = Table(
-        "document", "bytes", "tokens", "segments", "spans", "ring", "a rank", "smallest ring", "seconds", box=None
+        *("document", "bytes", "tokens", "segments", "spans", "ring", "a rank", "smallest\nring", "seconds"),
+        box=None,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
     )
     table.columns[0].overflow = "fold"
     for column in table.columns[1:]:

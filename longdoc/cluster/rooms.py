@@ -116,25 +116,38 @@ def _seats(room: Room, share: float) -> int:
     return math.floor(room.num_cores / share + _TINY)
 
 
+def check_size(ring: ClusterRing, nodes: Sequence[Room]) -> None:
+    """Raise `CapacityError` naming the shortfall where the whole cluster, used by nobody else, is too small."""
+    whole = [_emptied(room) for room in nodes]
+    most = ClusterRing.of(whole, num_ranks=ring.num_ranks, device=ring.device).most_ranks
+    if ring.num_ranks > most:
+        raise CapacityError(
+            f"{_demand(ring)}, and this cluster has {_amount(ring, whole)} on {_nodes(len(nodes))}; "
+            f"ranks too many: {ring.num_ranks - most}. "
+            + (f"Use --ring-size {most} or less, or a larger cluster." if most else _none(ring.device))
+        )
+
+
 def check_room(ring: ClusterRing, nodes: Sequence[Room]) -> None:
     """Raise `CapacityError` naming the shortfall by resource: of what the cluster has in all, else of what is free."""
     if ring.num_ranks <= ring.most_ranks:
         return
-    resource, needs = ("GPU", 1.0) if ring.device == "cuda" else ("CPU", 1 / MAX_RANKS_PER_CORE)
-    whole = [_emptied(room) for room in nodes]
-    most = ClusterRing.of(whole, num_ranks=ring.num_ranks, device=ring.device).most_ranks
-    has = sum(room.num_gpus if ring.device == "cuda" else room.num_cores for room in whole)
-    free = sum(room.num_gpus if ring.device == "cuda" else room.num_cores for room in nodes)
-    demand = f"A ring of {ring.num_ranks} needs {ring.num_ranks * needs:g} {resource} ({needs:g} a rank)"
-    if ring.num_ranks > most:
-        raise CapacityError(
-            f"{demand}, and this cluster has {has:g} on {_nodes(len(nodes))}: {ring.num_ranks - most} ranks too many. "
-            + (f"Use --ring-size {most} or less, or a larger cluster." if most else _none(ring.device))
-        )
+    check_size(ring, nodes)
+    has, free = _amount(ring, [_emptied(room) for room in nodes]), _amount(ring, nodes)
     raise CapacityError(
-        f"{demand}, and of the cluster's {has:g} only {free:g} are free now: other jobs hold the rest. Run again when "
-        f"they are done{f', or use --ring-size {ring.most_ranks} or less' if ring.most_ranks else ''}."
+        f"{_demand(ring)}, and of the cluster's {has} only {free} are free now: other jobs hold the rest. Run again "
+        f"when they are done{f', or use --ring-size {ring.most_ranks} or less' if ring.most_ranks else ''}."
     )
+
+
+def _demand(ring: ClusterRing) -> str:
+    resource, needs = ("GPU", 1.0) if ring.device == "cuda" else ("CPU", 1 / MAX_RANKS_PER_CORE)
+    return f"A ring of {ring.num_ranks} needs {ring.num_ranks * needs:g} {resource} ({needs:g} a rank)"
+
+
+def _amount(ring: ClusterRing, rooms: Sequence[Room]) -> str:
+    """The GPUs or cores of these, in a number."""
+    return f"{sum(room.num_gpus if ring.device == 'cuda' else room.num_cores for room in rooms):g}"
 
 
 def _emptied(room: Room) -> Room:

@@ -15,7 +15,7 @@ from longdoc.cluster.nodes import Node, alive_nodes, free_resources
 from longdoc.cluster.placement import RingSpec, check_fits
 from longdoc.cluster.preflight import NodeFacts, check_model, check_shared, check_software
 from longdoc.cluster.remote import joined
-from longdoc.cluster.rooms import ClusterRing, Room, check_room
+from longdoc.cluster.rooms import ClusterRing, Room, check_room, check_size
 from longdoc.config import RunConfig
 from longdoc.errors import StartError
 from longdoc.forecasting.calibration import known_rates
@@ -120,6 +120,11 @@ class Cluster:
                 check_room(ring, rooms)
                 return ring
             time.sleep(0.2)
+
+    def check_size(self, config: RunConfig) -> None:
+        """Raise `CapacityError` where the ring that was asked for is larger than the cluster, whoever uses it now."""
+        rooms = self.rooms()
+        check_size(ClusterRing.of(rooms, num_ranks=config.resolved_ring_size, device=config.resolved_device), rooms)
 
     def rooms(self) -> list[Room]:
         """What is free on each node."""

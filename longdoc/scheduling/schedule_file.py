@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from longdoc.cluster.address import check_form
-from longdoc.config import COUNT, FLAG, JOB_OPTIONS, TEXT, RunConfig, checked_option, read_toml
+from longdoc.config import COUNT, FLAG, JOB_OPTIONS, TEXT, RunConfig, add_option, read_toml
 from longdoc.errors import StartError
 from longdoc.model.sources import check_name
 from longdoc.records import display
@@ -125,11 +125,10 @@ class _Reading:
         return Schedule(path=self.path, entries=found, runs_at_once=runs_at_once, remarks=tuple(self.remarks))
 
     def _options(self, where: str, table: Mapping[str, Any], known: Mapping[str, str]) -> dict[str, Any]:
-        options = {}
+        options: dict[str, Any] = {}
         for name, value in table.items():
             try:
-                plain, checked = checked_option(name, value, known)
-                options[plain] = checked
+                add_option(options, name, value, known)
             except StartError as error:
                 self.problems.append(f"{where}: {error}")
         return options

@@ -33,6 +33,7 @@ class Question:
 
     output: str
     device: str
+    ring_size: int | None
     sources: tuple[str, ...]
     selection: Selection
     model_path: str | None
@@ -40,7 +41,7 @@ class Question:
     def to_json(self) -> str:
         """As one argument."""
         chosen = {name: getattr(self.selection, name) for name in _CHOSEN}
-        fields = {"output": self.output, "device": self.device, "sources": self.sources, "model_path": self.model_path}
+        fields = {name: getattr(self, name) for name in ("output", "device", "ring_size", "sources", "model_path")}
         return json.dumps(fields | {"selection": chosen})
 
     @classmethod
@@ -104,15 +105,18 @@ def _check_sources(question: Question) -> None:
 
 
 def _check_nodes(question: Question) -> int:
-    """The number of nodes. Raises `LongdocError` where they do not fit each other or the output is not one for all."""
+    """The number of nodes. Raises `LongdocError` where they do not fit each other or the ring, or share no output."""
     from longdoc.cli.progress import PlainReporter
     from longdoc.config import RunConfig
     from longdoc.runs.site import Cluster, site_of
 
-    config = RunConfig(output=question.output, device=question.device, address="auto")
+    config = RunConfig(output=question.output, device=question.device, ring_size=question.ring_size, address="auto")
     with site_of(config, PlainReporter()) as site:
-        site.settled(config)
-        return len(site.nodes) if isinstance(site, Cluster) else 1
+        config = site.settled(config)
+        if not isinstance(site, Cluster):
+            return 1
+        site.check_size(config)
+        return len(site.nodes)
 
 
 @contextlib.contextmanager

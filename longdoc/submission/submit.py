@@ -72,6 +72,7 @@ def submit(client: JobsClient, order: Order, packer: Packer, *, packed: Callable
         question = Question(
             output=order.options["output"],
             device=order.options["device"],
+            ring_size=order.options["ring_size"],
             sources=cargo.named,
             selection=order.selection,
             model_path=model_path,

@@ -162,6 +162,7 @@ def test_options_that_cannot_be(here, tmp_path, book, arguments, said):
     ("content", "said"),
     [
         ("ring-sise = 2\n", "unknown option ring-sise. Did you mean ring-size?"),
+        ("ring-size = 2\nring_size = 3\n", "ring-size stands there twice, with - and with _; leave one of them out."),
         ("ring-size = \n", "cannot be read as TOML"),
         ("sources = [3]\n", "sources must be a list of texts, not [3]."),
         ("outputs = 5\n", "outputs must be a list of texts, not 5."),

@@ -31,6 +31,15 @@ def test_a_plan_counts_what_a_run_would_write(here, tmp_path, tiny_model):
     assert document["bytes_per_rank"] == fixed + int(1.4 * ((24 << 20) + per_token * -(-sum(tokens) // 3)))
 
 
+def test_a_name_stays_whole_on_a_narrow_terminal(here, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    (tmp_path / "the-lighthouse.md").write_text("lamp " * 20_000)
+    ended = here("plan", tmp_path / "the-lighthouse.md", *TINY)
+    (row,) = [line for line in ended.out.splitlines() if line.startswith("the-lighthouse.md")]
+    assert len(row) <= 80
+    assert "100,000" in row
+
+
 def test_seconds_are_forecast_from_what_this_machine_does(here, tmp_path, tiny_model):
     """Really measured, by processes of its own, the first time; known the second time."""
     (tmp_path / "short.txt").write_text("lamp " * 100)

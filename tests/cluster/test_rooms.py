@@ -94,7 +94,7 @@ def test_a_ring_that_the_cluster_can_never_hold_is_refused_with_the_shortfall():
     with pytest.raises(CapacityError) as refusal:
         check_room(ring(30, *rooms), rooms)
     assert str(refusal.value) == (
-        "A ring of 30 needs 7.5 CPU (0.25 a rank), and this cluster has 6 on 3 nodes: 6 ranks too many. "
+        "A ring of 30 needs 7.5 CPU (0.25 a rank), and this cluster has 6 on 3 nodes; ranks too many: 6. "
         "Use --ring-size 24 or less, or a larger cluster."
     )
 
@@ -113,7 +113,7 @@ def test_a_ring_on_gpus_is_refused_by_gpus():
     rooms = [room(8, gpus=1, total_gpus=2, host="a"), room(8, host="b")]
     with pytest.raises(CapacityError, match=r"needs 2 GPU \(1 a rank\), and of the cluster's 2 only 1 are free now"):
         check_room(ring(2, *rooms, device="cuda"), rooms)
-    with pytest.raises(CapacityError, match=r"needs 3 GPU .* has 2 on 2 nodes: 1 ranks too many. Use --ring-size 2"):
+    with pytest.raises(CapacityError, match=r"needs 3 GPU .* has 2 on 2 nodes; ranks too many: 1. Use --ring-size 2"):
         check_room(ring(3, *rooms, device="cuda"), rooms)
     with pytest.raises(CapacityError, match="Use --device cpu, or a cluster with GPUs"):
         check_room(ring(1, room(8), device="cuda"), [room(8)])

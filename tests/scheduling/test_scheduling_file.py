@@ -76,6 +76,10 @@ def test_every_mistake_is_told_at_once(tmp_path):
         ("entries.a = 3\n", "entries must be tables: write [entries.NAME] above an entry's options."),
         (f"runs-at-once = 0\n[entries.a]\n{ENTRY}", "the defaults: runs-at-once is 0; it is at least 1."),
         (f"[entries.a]\n{ENTRY}takeover-after = 1\n", "entry a: takeover-after is 1; it is at least 5."),
+        (
+            f"[entries.a]\n{ENTRY}span-tokens = 1\nspan_tokens = 2\n",
+            "entry a: span-tokens stands there twice, with - and with _; leave one of them out.",
+        ),
         (f"[entries.a]\n{ENTRY}crom = 1\n", "entry a: unknown option crom. Did you mean cron?"),
         (f"[entries.a]\n{ENTRY}runs-at-once = 1\n", "entry a: unknown option runs-at-once."),
         (

@@ -1,5 +1,6 @@
 """What the cluster answers: everything that is wrong at once, in the words of a run."""
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -7,8 +8,11 @@ import sys
 import pytest
 
 from longdoc import __version__
+from longdoc.cluster.nodes import Node
+from longdoc.cluster.preflight import NodeFacts
 from longdoc.errors import OutputError
 from longdoc.records import Selection
+from longdoc.runs import site
 from longdoc.submission import probe
 from longdoc.submission.probe import MARK, Answer, Question, answer
 
@@ -16,7 +20,8 @@ CHOSEN = Selection(kind="repository", include=("a b/**", "'"), exclude=('"',), r
 
 
 def question(**fields) -> Question:
-    values = {"output": "/o", "device": "auto", "sources": (), "selection": Selection(), "model_path": None}
+    values = {"output": "/o", "device": "auto", "ring_size": None, "sources": (), "model_path": None}
+    values["selection"] = Selection()
     return Question(**values | fields)
 
 
@@ -53,6 +58,20 @@ def test_a_folder_that_holds_something_else_is_refused_before_anything_is_sent(m
     (tmp_path / "thesis.doc").touch()
     (problem,) = answer(question(output=str(tmp_path))).problems
     assert problem.startswith(f"{tmp_path} is not empty and not an output of longdoc.")
+
+
+def test_a_ring_larger_than_the_cluster_is_refused_before_anything_is_sent(monkeypatch) -> None:
+    node = Node(node_id="1", host="10.0.0.1", resources={"CPU": 2.0})
+    facts = NodeFacts(num_cores=2, free_bytes=1 << 30, gpu_bytes=0)
+    monkeypatch.setattr(site, "free_resources", dict)  # other jobs hold all of it, which is no reason to refuse
+    cluster = site.Cluster(address="10.0.0.1:6379", nodes=(node,), facts={"1": facts})
+    monkeypatch.setattr(site, "site_of", lambda config, reporter: contextlib.nullcontext(cluster))
+    assert answer(question(ring_size=8, device="cpu")).problems == ()
+    (problem,) = answer(question(ring_size=9, device="cpu")).problems
+    assert problem == (
+        "A ring of 9 needs 2.25 CPU (0.25 a rank), and this cluster has 2 on 1 node; ranks too many: 1. "
+        "Use --ring-size 8 or less, or a larger cluster."
+    )
 
 
 def test_outside_a_cluster_the_answer_is_that_there_is_none(tmp_path) -> None:

@@ -74,7 +74,7 @@ def test_a_ring_that_the_cluster_cannot_hold_is_refused_with_the_shortfall(
     )
     assert ended.code == 2
     assert (
-        "Error: A ring of 25 needs 6.25 CPU (0.25 a rank), and this cluster has 6 on 3 nodes: 1 ranks too many. "
+        "Error: A ring of 25 needs 6.25 CPU (0.25 a rank), and this cluster has 6 on 3 nodes; ranks too many: 1. "
         "Use --ring-size 24 or less, or a larger cluster.\n" in ended.err
     )
     assert not (tmp_path / "out").exists()
