@@ -10,7 +10,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO
 
-from connectors.faults import unreadable_message
+from connectors.faults import read_whole, unreadable_message
 from connectors.formats import recognise
 from longdoc.errors import DocumentError
 from longdoc.files import sha256_file
@@ -41,16 +41,11 @@ class BookRef:
 
         Raises `InfrastructureError` where the machine is at fault.
         """
-        path = Path(self.path)
-        try:
-            raw = path.read_bytes()
-        except OSError as error:
-            message = unreadable_message(self.path, error)
-            raise DocumentError(message, stage="read", reason="unreadable") from error
+        raw = read_whole(self.path)
         if hashlib.sha256(raw).hexdigest() != self.version:
             message = f"{display(self.path)} changed between listing and reading. Run again when nothing writes to it."
             raise DocumentError(message, stage="read", reason="changed")
-        return read_book(raw, path=path)
+        return read_book(raw, path=Path(self.path))
 
 
 def list_book(path: Path) -> BookRef | Unreadable:

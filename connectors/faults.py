@@ -5,8 +5,9 @@ every other failure (a bad disk, a stale network mount, no descriptors left) say
 """
 
 import errno
+from pathlib import Path
 
-from longdoc.errors import InfrastructureError
+from longdoc.errors import DocumentError, InfrastructureError
 from longdoc.records import display
 
 _ITS_OWN_FAULT = frozenset(
@@ -32,3 +33,14 @@ def unreadable_message(path: str, error: OSError, verb: str = "read") -> str:
     if error.errno not in _ITS_OWN_FAULT:
         raise InfrastructureError(f"{cause} Check the disk or network mount that holds it, then run again.") from error
     return f"{cause} Give read access to it, or leave it out."
+
+
+def read_whole(path: str) -> bytes:
+    """The bytes of a file that is a document. Raises `DocumentError` (`unreadable`) where the file is at fault.
+
+    Raises `InfrastructureError` where the machine is.
+    """
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise DocumentError(unreadable_message(path, error), stage="read", reason="unreadable") from error

@@ -15,7 +15,7 @@ from typing import Any
 
 from connectors.books import BookRef
 from connectors.git import run
-from connectors.repository import RepositoryRef
+from connectors.repository import RepositoryRef, own_folder
 from connectors.shipped import MARK, MARK_VERSION
 from connectors.stdin import StdinRef
 from longdoc.errors import SourceError
@@ -85,7 +85,7 @@ def _pack_commit(ref: RepositoryRef, folder: Path, files: list[PackedFile]) -> d
         option = "--submodules" if ref.choice.submodules else "--lfs"
         cause = f"{shown}: with {option} it needs more than its own objects, and only those are sent."
         raise SourceError(f"{cause} Push it and name its URL, or leave out {option}.")
-    name = _own_name(ref.home.path)
+    name = os.path.basename(own_folder(ref.home.path))  # noqa: PTH119, the path may hold any bytes
     if _PLAIN_NAME.fullmatch(name) is None:
         cause = f"{shown}: its name, which is part of its text, cannot be a folder's everywhere."
         raise SourceError(f"{cause} Push it and name its URL.")
@@ -123,8 +123,3 @@ def _make_pack(ref: RepositoryRef, folder: Path) -> list[Path]:
         message = f"{display(ref.source_uri)}: commit {ref.version[:12]} cannot be packed: git says {error!r}."
         raise SourceError(f"{message} `git fsck` names what is damaged.")
     return sorted(folder.glob("pack-*.pack")) + sorted(folder.glob("pack-*.idx"))
-
-
-def _own_name(git_dir: str) -> str:
-    folder, name = os.path.split(git_dir)
-    return os.path.basename(folder) if name == ".git" else name  # noqa: PTH119, the path may hold any bytes

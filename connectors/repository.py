@@ -68,7 +68,7 @@ class RepositoryRef:
     @property
     def _name(self) -> str:
         address = self.home.address
-        raw = os.fsencode(os.path.basename(_own_folder(self.home.path)) if address is None else address.name)  # noqa: PTH119
+        raw = os.fsencode(os.path.basename(own_folder(self.home.path)) if address is None else address.name)  # noqa: PTH119
         return display(raw.removesuffix(b".git")) or "/"
 
     def read(self) -> Document:
@@ -155,7 +155,7 @@ def open_repository(path: str, selection: Selection, inside: bytes = b"") -> Rep
     git_dir = find_git_dir(path)
     commit_id = resolve_commit(path, selection.revision)
     below = b"/".join(part for part in (find_prefix(path), inside) if part)
-    uri = Path(_own_folder(git_dir)).as_uri()
+    uri = Path(own_folder(git_dir)).as_uri()
     with Uses() as uses:  # submodules may be in the cache
         return _open(Home(path=git_dir), uri, commit_id, selection, below, uses, shown=display(path))
 
@@ -224,7 +224,8 @@ def _listed_bytes(ref: RepositoryRef, uses: Uses, shown: str) -> int:
     return sum(each.num_bytes + (each.pointer.size if each.pointer else 0) for each in listed)
 
 
-def _own_folder(git_dir: str) -> str:
+def own_folder(git_dir: str) -> str:
+    """The folder that a person calls the repository: the one that holds `.git`, or the bare repository itself."""
     folder, name = os.path.split(git_dir)
     return folder if name == ".git" else git_dir
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from connectors.books import connector_version_of, read_book
-from connectors.faults import unreadable_message
-from longdoc.errors import DocumentError, InfrastructureError, SourceError
+from connectors.faults import read_whole
+from longdoc.errors import InfrastructureError, SourceError
 from longdoc.files import sha256_file
 from longdoc.records import Document, DocumentKind, Selection, Unreadable, display
 
@@ -51,11 +51,7 @@ class ShippedBookRef:
 
         Raises `InfrastructureError` where the copy is not what was sent.
         """
-        try:
-            raw = Path(self.copy).read_bytes()
-        except OSError as error:
-            message = unreadable_message(self.copy, error)
-            raise DocumentError(message, stage="read", reason="unreadable") from error
+        raw = read_whole(self.copy)
         if hashlib.sha256(raw).hexdigest() != self.version:
             raise _damaged(self.path)
         return replace(read_book(raw, path=Path(self.path)), source_uri=self.doc_id)

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from connectors.books import connector_version_of, read_book
-from connectors.faults import unreadable_message
-from longdoc.errors import DocumentError, InfrastructureError, SourceError
+from connectors.faults import read_whole
+from longdoc.errors import InfrastructureError, SourceError
 from longdoc.records import Document, DocumentKind
 
 #: The argument that means standard input.
@@ -53,12 +53,7 @@ class StdinRef:
 
     def read(self) -> Document:
         """The book. Raises `DocumentError`: `empty`, `unreadable`, or its reader's own."""
-        try:
-            raw = Path(self.path).read_bytes()
-        except OSError as error:
-            message = unreadable_message(self.path, error)
-            raise DocumentError(message, stage="read", reason="unreadable") from error
-        return replace(read_book(raw, path=_NAME), source_uri=self.source_uri)
+        return replace(read_book(read_whole(self.path), path=_NAME), source_uri=self.source_uri)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
