@@ -47,6 +47,11 @@ class RingGroup:
         """Ranks of the ring."""
         return len(self._workers)
 
+    @property
+    def is_on_one_node(self) -> bool:
+        """Whether all ranks stand on the same node."""
+        return len({place.node_id for place in self.places}) <= 1
+
     def compute(self, job: ComputeJob, works: list[Any], on_status: Callable[[Status], None]) -> list[Receipt] | Fault:
         """Run one document. `works` are references to each rank's work; `on_status` is called about twice a second.
 
@@ -69,7 +74,7 @@ class RingGroup:
         try:
             yield
         except RingError as error:
-            if len({place.node_id for place in self.places}) > 1 and (lost := self._silent()):
+            if not self.is_on_one_node and (lost := self._silent()):
                 ranks = ", ".join(f"rank {rank} on node {self.places[rank].host}" for rank in lost)
                 error.add_note(f"No longer answering: {ranks}.")
             raise

@@ -65,6 +65,11 @@ class RingSpec:
         return max(1, self.num_cores // self.num_ranks)
 
     @property
+    def ingest_cpus(self) -> float:
+        """Cores that one reading or encoding task reserves beside the ring."""
+        return INGEST_CPUS
+
+    @property
     def most_ranks(self) -> int:
         """The largest ring that the cores, or the GPUs, carry."""
         return self.num_gpus if self.device == "cuda" else self.num_cores * MAX_RANKS_PER_CORE

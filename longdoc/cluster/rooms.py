@@ -2,7 +2,7 @@
 
 Owns that arithmetic, over what is free on each node now; nothing here asks Ray. Ranks of one ring are equal, so all
 reserve what the node with the least room can give. Ranks stand together where a node has a core, or a GPU, for each;
-otherwise on as few nodes as Ray finds. Reading reserves nothing here: it must go on where other jobs hold every core.
+otherwise on as few nodes as Ray finds.
 """
 
 import math
@@ -76,6 +76,11 @@ class ClusterRing(RingSpec):
     def threads_per_rank(self) -> int:
         """Compute threads of one rank: as many as it has cores, also on the fullest node."""
         return max(1, int(self.share + _TINY))
+
+    @property
+    def ingest_cpus(self) -> float:
+        """No core: reading must go on where other jobs hold all of them."""
+        return 0.0
 
     @property
     def most_ranks(self) -> int:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from longdoc.cluster.group import RingGroup
 from longdoc.cluster.messages import IngestSpec
-from longdoc.cluster.placement import GPU_RESERVE_BYTES, INGEST_CPUS, Capacity, RingSpec
+from longdoc.cluster.placement import GPU_RESERVE_BYTES, Capacity, RingSpec
 from longdoc.cluster.rooms import ClusterRing
 from longdoc.config import RunConfig
 from longdoc.errors import clean_up
@@ -98,7 +98,7 @@ def ingest_spec(config: RunConfig, model: LocalModel, ring: RingSpec) -> IngestS
         with_text=config.text,
         capacity=capacity_of(ring),
         most_ranks=ring.most_ranks,
-        num_cpus=0.0 if isinstance(ring, ClusterRing) else INGEST_CPUS,
+        num_cpus=ring.ingest_cpus,
     )
 
 
@@ -133,5 +133,5 @@ def _embeddings(config: RunConfig, model: LocalModel) -> str:
 
 def announce_ring(group: RingGroup, reporter: Reporter) -> None:
     """Print where the ranks stand, where that is more than one node."""
-    if len({place.node_id for place in group.places}) > 1:
+    if not group.is_on_one_node:
         reporter.note(f"ranks in ring order on {', '.join(place.host for place in group.places)}")
